@@ -1,0 +1,1 @@
+"""Where procedures run: on the caller's thread, in an event loop, in the hub."""
