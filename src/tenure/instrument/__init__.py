@@ -1,0 +1,1 @@
+"""Where events go; each target is imported on demand."""
