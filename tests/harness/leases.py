@@ -1,0 +1,51 @@
+"""Steering the hub of a client under test: what would be due in seconds or minutes is due now.
+
+So that a test need not wait for a short ttl to pass, which a machine that stands still for a second lets pass sooner
+than the test has come to the point: then the lease is lost for another reason than the one that the test is about.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.harness.waiting import wait_until
+
+if TYPE_CHECKING:
+    import tenure
+
+
+def renew_now(lease: tenure.Lease | tenure.AsyncLease) -> None:
+    """Have the hub renew a lease at once, not at a third of its ttl; returns before it has done so."""
+    lease._hold.next_renew = 0.0
+    lease._session.hub.wake()
+
+
+def age(lease: tenure.Lease | tenure.AsyncLease, seconds: float) -> None:
+    """Make a lease as old as if it had been granted so many seconds earlier, here and not on the server.
+
+    The renewal, the warning or the loss that is due by then happens at once, in the background.
+    """
+    hold = lease._hold
+    with hold.mutex:
+        hold.granted_at -= seconds
+        hold.deadline -= seconds
+        hold.next_renew -= seconds
+    lease._session.hub.wake()
+
+
+def age_waiters(locks: tenure.Locks | tenure.AsyncLocks, seconds: float) -> None:
+    """Make the waiters of a client as if they had last asked so many seconds earlier: polls that are due are made."""
+    hub = locks.session().hub
+    for ticket in list(hub.tickets.values()):
+        if ticket.next_poll is not None:
+            ticket.next_poll -= seconds
+    hub.wake()
+
+
+def wait_for_inbox(locks: tenure.Locks | tenure.AsyncLocks) -> None:
+    """Return once the server can reach the client, which has had a lease before.
+
+    A lease that is granted earlier is announced when it is a second old: one script call more, if the test is slow.
+    """
+    state = locks.session().state
+    wait_until(lambda: state.inbox, 30, "the inbox to stand")
