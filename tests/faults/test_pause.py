@@ -100,18 +100,20 @@ def notice_a_pause(fence: int) -> None:
     """Say that the lock is held, and return as soon as this process was frozen and goes on.
 
     The signal tells it from a machine that stands still, the time from a process that was frozen for a moment only.
+    The kernel may give the signal to another thread, so that this one goes on before Python knows of it: how long it
+    stood still is remembered until then.
     """
     woken: list[int] = []
     signal.signal(signal.SIGCONT, lambda number, _: woken.append(number))
     last = time.monotonic()
     give_up = last + 60
+    stood_still = 0.0
     say("held", fence)
     while last < give_up:
         now = time.monotonic()
-        if woken:
-            if time.monotonic() - last > TTL:
-                return
-            woken.clear()
+        stood_still = max(stood_still, now - last)
+        if woken and stood_still > TTL:
+            return
         last = now
         time.sleep(0.005)
     raise AssertionError("nobody froze this process")
