@@ -10,8 +10,7 @@ import pytest
 import tenure
 from tenure.core import renew
 from tenure.core.acquire import LATE_TRIES
-from tenure.runtime import clock
-from tests.harness.leases import age, renew_now
+from tests.harness.leases import age, behind, renew_now
 from tests.harness.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -199,22 +198,13 @@ class TestByHand:
         lease.release()
 
 
-def behind(locks: AnyLocks, seconds: float) -> None:
-    """Has a client believe that the server's clock is behind, as after a pause between asking and being asked."""
-    known = locks.raw.session().state.server_time
-    now = clock.now()
-    server_ms = known.at(now)
-    assert server_ms is not None
-    known.learn(now, server_ms - int(seconds * 1000))
-
-
 class TestTooLateToCount:
     """A request that arrives after its own not-after has no effect, and its answer corrects the client's idea of it."""
 
     def test_is_sent_again(self, locks: AnyLocks) -> None:
         lease = locks.lock("a", ttl=30, renew=False).acquire()
         age(lease.raw, 20)
-        behind(locks, 60)
+        behind(locks.raw, 60)
         lease.renew()
         assert lease.remaining() > 25
         lease.release()
@@ -226,7 +216,7 @@ class TestTooLateToCount:
         once = renew.renew
 
         async def still_behind(*args: Any, **options: Any) -> list[str]:  # noqa: ANN401 - as renew itself
-            behind(locks, 60)
+            behind(locks.raw, 60)
             tries.append(args)
             return await once(*args, **options)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tenure.runtime import clock
 from tests.harness.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -40,6 +41,15 @@ def age_waiters(locks: tenure.Locks | tenure.AsyncLocks, seconds: float) -> None
         if ticket.next_poll is not None:
             ticket.next_poll -= seconds
     hub.wake()
+
+
+def behind(locks: tenure.Locks | tenure.AsyncLocks, seconds: float) -> None:
+    """Have a client believe that the server's clock is behind, as after a pause between asking and being asked."""
+    known = locks.session().state.server_time
+    now = clock.now()
+    server_ms = known.at(now)
+    assert server_ms is not None
+    known.learn(now, server_ms - int(seconds * 1000))
 
 
 def wait_for_inbox(locks: tenure.Locks | tenure.AsyncLocks) -> None:

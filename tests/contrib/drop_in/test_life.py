@@ -15,9 +15,10 @@ from redis.exceptions import LockNotOwnedError
 
 from tenure.contrib.redis_py import AsyncLock, Lock, close_locks
 from tenure.contrib.redis_py.lock_sessions import blocking_locks
+from tenure.core import renew
 from tests.contrib.drop_in.world import blocking, in_loop
 from tests.harness.aio import run_async
-from tests.harness.leases import age
+from tests.harness.leases import age, behind
 from tests.harness.processes import Worker, say
 from tests.harness.waiting import wait_until, wait_until_async
 
@@ -53,6 +54,28 @@ class TestTokens:
         assert not second.locked()
         with pytest.raises(known.LockNotOwnedError):
             first.release()
+
+    def test_of_a_lock_that_is_held_extend_it_though_a_request_comes_too_late(
+        self, world: World, client: Any, other: Any, known: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        first = world.lock(client, "foo", 100)
+        assert first.acquire()
+        second = world.lock(other, "foo", 100)
+        second.raw.local.token = first.local.token
+        assert second.owned()
+        behind(second._shared(), 60)
+        assert second.extend(100)
+        once = renew.renew
+
+        async def still_behind(*args: Any, **options: Any) -> list[str]:
+            behind(second._shared(), 60)
+            return await once(*args, **options)
+
+        monkeypatch.setattr(renew, "renew", still_behind)
+        # Not LockNotOwnedError, which nobody has said.
+        with pytest.raises(known.ConnectionError, match="late"):
+            second.reacquire()
+        assert first.owned()
 
     @pytest.mark.parametrize("wrong", [b"0" * 44, b"test", "x"])
     @pytest.mark.parametrize("chosen", [None, "right"])

@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING, Any
 from ... import errors
 from ...core import inspect as inspection
 from ...core import release as release_procedure
+from ...core.acquire import too_late
 from ...core.keys import Keys, short_id
 from ...core.lease_state import Hold
-from ...core.renew import renew
+from ...core.renew import renew_now
 from ...options import MAX_GRACE, MIN_TTL, Terms, lock_name, seconds
 from ...runtime import clock
 from .lock_sessions import LONGEST_TIMEOUT, leave_later, site_of
@@ -243,7 +244,11 @@ class LockBase(abc.ABC):
         """Prolongs a lock that another process has acquired; False when the token does not hold it."""
         hold = self._bare(token, session)
         terms = Terms(ttl, session.state.defaults.grace_for(ttl), 0.0, renew=False, max_hold=None, warn_after=None)
-        return await renew(port, [hold], give_up=hold.deadline, terms=terms) == ["renewed"]
+        outcomes = await renew_now(port, [hold], give_up=hold.deadline, terms=terms)
+        if "late" in outcomes:
+            # Refused without effect: nobody has said that the token does not hold the lock.
+            raise too_late(port)
+        return outcomes == ["renewed"]
 
     async def _ttl(self, port: Port, seconds: float, *, add: bool) -> float:
         """The ttl of a lease whose key is to live for `seconds`, or with `add` that much longer than now."""
