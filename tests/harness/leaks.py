@@ -43,9 +43,14 @@ class Snapshot:
         """Describe what is here and was not there earlier."""
         return [
             *(f"thread {thread.name!r}" for thread in self.threads - earlier.threads),
-            *(f"open {link}" for link in self.sockets - earlier.sockets),
+            *(f"open {link}" for link in self._sockets_more_than(earlier)),
             *(f"child process {pid}: {_command_line(pid)}" for pid in self.children - earlier.children),
         ]
+
+    def _sockets_more_than(self, earlier: Snapshot) -> list[str]:
+        """A connection that outlives the test may be another one now: when its server stood still, it was made anew."""
+        opened, closed = self.sockets - earlier.sockets, earlier.sockets - self.sockets
+        return sorted(opened)[len(closed) :]
 
 
 def wait_for_no_leaks(earlier: Snapshot, timeout: float = 2.0) -> list[str]:

@@ -128,6 +128,18 @@ def test_leaks_are_seen_and_their_end_is_seen(valkey_server: Server) -> None:
     assert wait_for_no_leaks(before) == []
 
 
+def test_a_connection_that_was_made_anew_is_no_leak_and_one_more_is(valkey_server: Server) -> None:
+    with connect(valkey_server.url) as kept, connect(valkey_server.url) as more:
+        kept.get("a")
+        before = Snapshot.take()
+        kept.connection_pool.disconnect()
+        kept.get("a")
+        assert Snapshot.take().sockets != before.sockets
+        assert wait_for_no_leaks(before, timeout=0) == []
+        more.get("a")
+        assert len(wait_for_no_leaks(before, timeout=0)) == 1
+
+
 def test_keys_that_would_stay_for_ever_are_seen(valkey_server: Server) -> None:
     server = valkey_server
     for key in ("ns:a", "{ns:a}:queue", "other:a", "testdata:a"):
