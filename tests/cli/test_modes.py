@@ -81,7 +81,7 @@ def test_no_more_commands_than_the_limit_run_at_a_time(world: World, locks: libr
 
 def test_a_killed_command_frees_its_own_place_only(world: World, locks: library.Locks) -> None:
     with contextlib.ExitStack() as stack:
-        killed = holding(stack, world, "--limit", "2", "--ttl", "1")
+        killed = holding(stack, world, "--limit", "2", "--ttl", "5")
         other = holding(stack, world, "--limit", "2")
         next_ = stack.enter_context(world.run("job", "--limit", "2", "--", *python(HOLDS)))
         killed.kill9()
@@ -125,7 +125,7 @@ def test_of_commands_that_run_once_one_runs_and_the_others_are_told_who_did(worl
             assert again.lines == []
             told = re.fullmatch(
                 rf"tenure: skipped: 'job' ran at \S+ \S+ \(.* ago\), by tenure \(pid {runner} on \S+\); "
-                rf"it may run again in 5\d min( \d+ s)?, at \S+ \S+\n",
+                rf"it may run again in (1 h|5\d min( \d+ s)?), at \S+ \S+\n",
                 again.errors(),
             )
             assert told, again.errors()
