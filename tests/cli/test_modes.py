@@ -137,7 +137,7 @@ def test_of_commands_that_run_once_one_runs_and_the_others_are_told_who_did(worl
 
 
 def test_a_command_runs_again_after_the_distance_and_a_failure_counts_as_a_run(world: World) -> None:
-    options = ("--once", "--at-least", "2s", "--conflict-exit-code", "0", "--quiet")
+    options = ("--once", "--at-least", "4s", "--conflict-exit-code", "0", "--quiet")
     granted: list[int] = []
 
     def ran_twice() -> bool:
@@ -150,4 +150,4 @@ def test_a_command_runs_again_after_the_distance_and_a_failure_counts_as_a_run(w
         return len(granted) == 2
 
     wait_until(ran_twice, 60, "the second run")
-    assert granted[1] - granted[0] >= 2000
+    assert granted[1] - granted[0] >= 4000

@@ -55,7 +55,7 @@ def test_a_loss_may_be_ignored(world: World) -> None:
 
 
 def test_with_a_loss_ignored_the_longest_hold_only_ends_the_renewal(world: World) -> None:
-    options = ("--ttl", "600ms", "--max-hold", "300ms", "--on-lost", "ignore")
+    options = ("--ttl", "3s", "--max-hold", "1s", "--on-lost", "ignore")
     with world.run("job", *options, "--", *python(ECHOES)) as worker:
         worker.wait_for("up")
         wait_until(lambda: not world.held("job"), why="the lease to end")
