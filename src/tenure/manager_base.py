@@ -49,7 +49,7 @@ _managers: weakref.WeakSet[LocksBase] = weakref.WeakSet()
 _warned = threading.Event()
 
 
-def _from_environment(*, embedded: bool) -> Client:
+def _from_environment(*, embedded: bool, server_timeout: float) -> Client:
     """The client when no server was named."""
     url = os.environ.get("TENURE_URL")
     if url is not None:
@@ -61,7 +61,7 @@ def _from_environment(*, embedded: bool) -> Client:
         # The hub may have to start it anew, which needs a process's end to be awaited outside of the main thread.
         msg = "no server: pass a URL or a client, or set TENURE_URL (the embedded server needs threads without gevent)"
         raise ConfigError(msg)
-    return EmbeddedClient()
+    return EmbeddedClient(server_timeout)
 
 
 class LocksBase:
@@ -105,7 +105,7 @@ class LocksBase:
 
     def _client_for(self, server: Any, *, embedded: bool) -> Client:  # noqa: ANN401
         if server is None:
-            return _from_environment(embedded=embedded)
+            return _from_environment(embedded=embedded, server_timeout=self._defaults.server_timeout)
         if isinstance(server, str):
             return client_of(server)
         if isinstance(server, Sequence):

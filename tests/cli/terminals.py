@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import fcntl
 import os
 import pty
@@ -67,6 +68,8 @@ class Terminal:
     def __init__(self, command: tuple[str, ...], *, piped: bool = False, env: Mapping[str, str] | None = None) -> None:
         self._master, slave = pty.openpty()
         self.seen = ""
+        # A read may end in the middle of a character.
+        self._decoder = codecs.getincrementaldecoder("utf-8")()
         self.process = subprocess.Popen(
             [
                 *(sys.executable, "-c", _SHELL, "piped" if piped else "direct"),
@@ -94,7 +97,7 @@ class Terminal:
         while text not in self.seen:
             ready, _, _ = select.select([self._master], [], [], max(0.0, give_up - time.monotonic()))
             assert ready, f"no {text!r} on the terminal, which shows {self.seen!r}"
-            self.seen += os.read(self._master, 4096).decode()
+            self.seen += self._decoder.decode(os.read(self._master, 4096))
         self.seen = self.seen.partition(text)[2]
 
     def __enter__(self) -> Self:

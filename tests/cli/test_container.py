@@ -100,7 +100,7 @@ def test_orphans_are_reaped_and_do_not_end_the_command(world: World) -> None:
 
 
 def test_a_loss_stops_the_command(world: World) -> None:
-    with process_1(world, "job", "--ttl", "3", "--grace", "1", "--", *python(STUBBORN)) as worker:
+    with process_1(world, "job", "--ttl", "12", "--grace", "4", "--", *python(STUBBORN)) as worker:
         worker.wait_for("up")
         world.server.command("DEL", f"{world.namespace}:job")
         assert worker.wait() == 76

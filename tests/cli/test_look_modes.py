@@ -178,7 +178,7 @@ def test_watch_puts_several_on_one_line(world: World, clients: list[library.Lock
 
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(steer, "_ACKNOWLEDGED_WITHIN", 10.0)
+    monkeypatch.setattr(steer, "_ACKNOWLEDGED_WITHIN", 30.0)
 
 
 def test_breaking_a_semaphore_breaks_all_or_the_one_with_that_fence(

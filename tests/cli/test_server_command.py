@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import tempfile
 from typing import TYPE_CHECKING
@@ -25,6 +26,9 @@ def runtime(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A runtime folder, and so an embedded server, of this test's own."""
     with tempfile.TemporaryDirectory(prefix="tn-srv-") as folder:
         monkeypatch.setenv("XDG_RUNTIME_DIR", folder)
+        # Patient, for the machine may be slow.
+        for name in ("join", "status", "stop"):
+            monkeypatch.setattr(embedded, name, functools.partial(getattr(embedded, name), 30))
         yield folder
         wait_until(lambda: not embedded.status().running, 30, "the server to end")
 
@@ -64,7 +68,7 @@ def test_a_server_that_runs_is_shown_and_stopped() -> None:
 
 def test_a_server_in_use_is_only_stopped_by_somebody_who_says_so() -> None:
     # A command of `run` has the connections, and hears that its lock is gone.
-    with tenure("run", "job", "--ttl", "3", "--", *python(WAITS)) as worker:
+    with tenure("run", "job", "--ttl", "6", "--", *python(WAITS)) as worker:
         worker.wait_for("up")
         refused = ask("stop")
         assert refused.exit_code == 2

@@ -136,7 +136,7 @@ def test_a_holder_that_does_not_answer_is_told_as_that(world: World) -> None:
 
 def test_the_next_one_in_the_queue_is_named_and_a_command_that_held_it_is_stopped(world: World, patient: None) -> None:
     with contextlib.ExitStack() as stack:
-        first = stack.enter_context(world.run("job", "--ttl", "6", "--grace", "2", "--", *python(WAITS)))
+        first = stack.enter_context(world.run("job", "--ttl", "15", "--grace", "5", "--", *python(WAITS)))
         first.wait_for("up")
         next_ = stack.enter_context(world.run("job", "--", *python(WAITS)))
         wait_until(lambda: world.waiting("job") == 1, why="the second command to wait")

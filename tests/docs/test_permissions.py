@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 PAGE = ROOT / "docs" / "permissions.md"
 TABLE = {code(row[0]): row[2] for row in rows(PAGE, "## Commands")}
 DENIED = [command for command, without in TABLE.items() if without == "`PermissionDenied`"]
-TTL = 2.0
+TTL = 6.0
 """Where a release is refused the next waiter gets the lock after so long."""
 RULES = blocks(PAGE, "console")[0].text.split()[3:]
 

@@ -46,7 +46,7 @@ def terminals(tmp_path: Path, url: str) -> Iterator[Terminals]:
     (turn,) = [block.text for block in blocks(PAGE, "python") if "input(" in block.text]
     assert "wait=60" in turn
     # A broken lease is noticed at its next renewal, for which a test does not wait ten seconds.
-    (tmp_path / "turn.py").write_text(turn.replace("wait=60", "wait=60, ttl=3"), encoding="utf-8")
+    (tmp_path / "turn.py").write_text(turn.replace("wait=60", "wait=60, ttl=6"), encoding="utf-8")
     made = Terminals(tmp_path / "turn.py", url, [])
     yield made
     for process in made.started:

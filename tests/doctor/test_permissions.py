@@ -64,7 +64,7 @@ def test_without_the_time_nothing_else_can_be_asked(server: Server) -> None:
     assert found["permissions"].do.endswith(" +time")
 
 
-def test_without_publishing_the_next_in_line_is_late(server: Server) -> None:
+def test_without_publishing_the_next_in_line_is_late(server: Server, impatient: None) -> None:
     found = look(server.acl_user("locks", "p", *(rule for rule in RULES if rule != "+spublish")))
     assert bad(found.values()) == {"permissions": "warning", "inbox": "warning"}
     assert found["permissions"].do.endswith(" +spublish")

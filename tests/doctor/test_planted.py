@@ -187,7 +187,7 @@ def test_a_slow_way(proxy: FaultProxy) -> None:
     assert bad(diagnose(proxy.url)) == {"latency": "warning"}
 
 
-def test_messages_do_not_arrive(proxy: FaultProxy) -> None:
+def test_messages_do_not_arrive(proxy: FaultProxy, impatient: None) -> None:
     proxy.drop_pushes()
     found = look(proxy.url)
     assert bad(found.values()) == {"inbox": "warning"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import stat
@@ -114,7 +115,11 @@ def test_reaper_and_server_take_nothing_along_from_their_starter(world: World) -
 
 
 def _open_files(pid: int) -> dict[int, str]:
-    return {int(entry.name): str(entry.readlink()) for entry in (PROC / str(pid) / "fd").iterdir()}
+    files: dict[int, str] = {}
+    for entry in (PROC / str(pid) / "fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # it was closed while we looked
+            files[int(entry.name)] = str(entry.readlink())
+    return files
 
 
 def test_the_starter_has_no_children_afterwards(world: World) -> None:

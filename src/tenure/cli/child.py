@@ -132,7 +132,9 @@ class _Term:
         self._limits = limits
         now = time.monotonic()
         self._stop_at = math.inf if limits.most is None else now + limits.most
-        self._kill_at = self._end = now
+        self._kill_at = now
+        # What it would have been, should it be lost before the first look.
+        self._end = now if hold is None else now + hold.remaining()
         self._lost_at: float | None = None
 
     @property
@@ -146,11 +148,14 @@ class _Term:
         if hold is None:
             return math.inf
         now = time.monotonic()
-        if hold.lost:
+        # The time first: were it lost in between, the command would get none of what it has for a sudden loss.
+        left = hold.remaining()
+        lost = hold.lost
+        if left > 0 or not lost:
+            self._end = now + left
+        if lost:
             self._lost_at = self._lost_at or now
             return 0.0
-        left = hold.remaining()
-        self._end = now + left
         return min(left - self._limits.notice - self._limits.margin, self._stop_at - now)
 
     def enforce(self) -> float | None:

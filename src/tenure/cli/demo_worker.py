@@ -24,8 +24,10 @@ if TYPE_CHECKING:
 
     from tenure import Lock
 
-TTL = 10.0
-WAIT = 60.0
+TTL = 60.0
+"""Seconds that a worker may stand still without losing its turn: that would be right, and fail the check."""
+PATIENCE = 30.0
+"""Seconds within which the server has to answer; that it is there has been seen."""
 
 
 def _tell(**event: float | str) -> None:
@@ -63,14 +65,15 @@ def main(name: str, turns: str, work: str, counter: str, locked: str) -> int:
         sys.exit(128 + number)  # through the `with`, which releases
 
     logging.getLogger("tenure").setLevel(logging.ERROR)  # the parent has said which server it is
-    locks = Locks(json.loads(sys.stdin.readline() or "null"), namespace=os.environ.get("TENURE_NAMESPACE", "tenure"))
+    url, namespace = json.loads(sys.stdin.readline() or "null"), os.environ.get("TENURE_NAMESPACE", "tenure")
+    locks = Locks(url, namespace=namespace, server_timeout=PATIENCE)
     try:
         with contextlib.closing(locks):
             locks.holder(name)  # connects, so that the first turn does not have to
             # Only now: until here nothing is held, and everything is imported. Python swallows an exit that strikes in
             # one of the callbacks of its imports, and the worker would go on.
             signal.signal(signal.SIGTERM, stop)
-            lock = locks.lock(name, ttl=TTL, wait=WAIT) if locked == "locked" else None
+            lock = locks.lock(name, ttl=TTL) if locked == "locked" else None
             _tell(at="ready")
             if not sys.stdin.readline():
                 return 1

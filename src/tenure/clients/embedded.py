@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from .redis_py import RedisPyClient
 
 JOIN_TIMEOUT = 5.0
+"""Seconds; more for locks that are patient with their server."""
 
 
 class EmbeddedClient:
@@ -25,7 +26,8 @@ class EmbeddedClient:
     The membership keeps the server alive; it is taken by the first connection, since a constructor does no I/O.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, server_timeout: float = JOIN_TIMEOUT) -> None:
+        self._patience = max(JOIN_TIMEOUT, server_timeout)
         self.node = "the embedded server of this user on this machine"
         self._mutex = threading.Lock()
         self._membership: Membership | None = None
@@ -36,7 +38,7 @@ class EmbeddedClient:
             if self._inner is None or self._inner is stale:
                 from .. import embedded  # noqa: PLC0415 - not on every platform, and not when a URL is used
 
-                old, self._membership = self._membership, embedded.join(JOIN_TIMEOUT)
+                old, self._membership = self._membership, embedded.join(self._patience)
                 self._inner = url.client_of(self._membership.url)
                 if old is not None:
                     old.close()

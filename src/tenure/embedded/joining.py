@@ -108,7 +108,8 @@ def probe(path: str, deadline: float) -> Answer | None:
     second server beside a busy or stopped one would let two clients hold the same lock.
     """
     trouble = "no reply"
-    while time.monotonic() < deadline:
+    while True:
+        # At least once, also by a caller that comes late: where there is no socket nobody has to be waited for.
         try:
             if not _is_our_socket(path):
                 return None
@@ -116,7 +117,11 @@ def probe(path: str, deadline: float) -> Answer | None:
         except (FileNotFoundError, ConnectionRefusedError):
             return None
         except OSError as error:
-            trouble = str(error) or trouble
+            # The last try ends with the time: what the server has said before tells more.
+            if not isinstance(error, TimeoutError):
+                trouble = str(error) or trouble
+            if time.monotonic() >= deadline:
+                break
             time.sleep(_POLL)
         else:
             facts = dict(line.split(":", 1) for line in text.splitlines() if ":" in line)

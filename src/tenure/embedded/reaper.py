@@ -24,7 +24,7 @@ import time
 
 SOCKET_NAME = "server.sock"
 READY = b"ready\n"
-START_LIMIT = 10.0
+START_LIMIT = 30.0
 _PR_SET_PDEATHSIG = 1
 
 
