@@ -13,6 +13,7 @@ import tenure
 from tenure.contrib.redis_py import namespaced
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 SIZE = (96, 96)
@@ -29,6 +30,8 @@ class Site:
         self.images = folder / name / "images"
         self.thumbnails = folder / name / "thumbnails"
         self.journal = folder / name / "made.log"
+        self.looked: Callable[[], None] = lambda: None
+        """Called by whoever has looked for a thumbnail that is not there yet."""
         self._with_lock = with_lock
         for path in (self.images, self.thumbnails):
             path.mkdir(parents=True, exist_ok=True)
@@ -50,7 +53,10 @@ class Site:
 
         def get() -> Path | None:
             path = self.thumbnails / f"{post}.png"
-            return path if path.exists() else None
+            if path.exists():
+                return path
+            self.looked()
+            return None
 
         def create() -> Path:
             return self._make(post)

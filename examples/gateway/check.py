@@ -78,7 +78,9 @@ def stale_offline_marks(history: Iterable[Mapping[str, Any]]) -> int:
     for entry in history:
         device = entry["device"]
         if entry["online"]:
-            current[device] = entry
+            # Without the fence this may come late as well, and makes its connection no newer than it is.
+            if device not in current or entry["fence"] >= current[device]["fence"]:
+                current[device] = entry
         elif device in current:
             owner = current[device]
             older = entry["fence"] < owner["fence"] or (
@@ -106,7 +108,7 @@ def outcome(storm: Storm, records: Records, statuses: Mapping[str, Mapping[str, 
     """All figures of a run, and the promises that were not kept."""
     plan = storm.plan
     intervals = owned(storm.folder, storm.killed)
-    runs = len(records.rows("run"))
+    runs = storm.runs
     most_runs = int(ran_for / plan.job_every) + 1
     figures: dict[str, Any] = {
         "devices": plan.devices,

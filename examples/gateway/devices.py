@@ -23,6 +23,8 @@ HALF_OPEN = 0.7
 """The share of connections that end without a word."""
 GHOST_SECONDS = (0.5, 6.0)
 """For how long the network keeps an old connection that nobody reads from."""
+OUTLIVING = 2.0
+"""Those that are kept for longer are there when the device is back, however slow the machine is."""
 CONNECT_SECONDS = 8.0
 
 
@@ -138,6 +140,8 @@ class Device:
 
         async def ghost() -> None:
             try:
+                if seconds > OUTLIVING:
+                    await self.online.wait()
                 await asyncio.sleep(seconds)
             finally:
                 wire.abort()

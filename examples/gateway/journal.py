@@ -31,6 +31,7 @@ class Journal:
         self.open += 1
         fence = connection.lease.fence if connection.lease is not None else 0
         self._add(connection, "from", time.monotonic(), server=self._server, fence=fence)
+        self._remember(connection)
 
     def ended(self, connection: Connection | NaiveConnection) -> None:
         """It does no more, since its lease was given back or lost."""
@@ -45,11 +46,14 @@ class Journal:
         """Remembers the deadlines, which renewals move."""
         while True:
             for connection in leases.connections:
-                if connection.lease is not None and connection.lease.valid:
-                    # In this order: stopped in between, the process must not be taken for one that owned for longer.
-                    now = time.monotonic()
-                    self._deadlines[connection.sid] = now + connection.lease.remaining()
+                self._remember(connection)
             await asyncio.sleep(SAMPLE_SECONDS)
+
+    def _remember(self, connection: Connection | NaiveConnection) -> None:
+        if connection.lease is not None and connection.lease.valid:
+            # In this order: stopped in between, the process must not be taken for one that owned for longer.
+            now = time.monotonic()
+            self._deadlines[connection.sid] = now + connection.lease.remaining()
 
     def _add(self, connection: Connection | NaiveConnection, what: str, at: float, **more: Any) -> None:  # noqa: ANN401 - JSON
         line = {"device": connection.device, "sid": connection.sid, what: at, **more}

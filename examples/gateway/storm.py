@@ -154,6 +154,8 @@ class Storm:
     freed: int = 0
     """How many of the silent devices somebody else could have."""
     wrong_at_end: list[str] = field(default_factory=list[str])
+    runs: int = 0
+    """How often the job has run."""
     statuses: dict[str, dict[str, Any]] = field(default_factory=dict[str, "dict[str, Any]"])
     http: aiohttp.ClientSession = field(init=False)
 
@@ -172,7 +174,9 @@ class Storm:
         records = Records(self.database)
         records.prepare()
         started = time.monotonic()
-        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(30)) as self.http:
+        # A connection for each request: a server closes one that is idle at the moment at which a request comes for it.
+        connector = aiohttp.TCPConnector(force_close=True)
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(30), connector=connector) as self.http:
             looking = asyncio.create_task(self._look(watch))
             try:
                 await self._start()
@@ -181,6 +185,8 @@ class Storm:
                     await self._trouble()
                 await self._settle(records)
                 seen = await self._statuses()
+                # Counted now: while the processes end, which may take long, the job goes on.
+                self.runs = len(await asyncio.to_thread(records.rows, "run"))
                 ran_for = time.monotonic() - started
             finally:
                 looking.cancel()

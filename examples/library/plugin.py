@@ -20,7 +20,7 @@ from .library import Library, archive_lock
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-TTL = 3.0
+TTL = 5.0
 MAX_HOLD = 600.0
 LOST, BUSY = 3, 4
 

@@ -43,7 +43,7 @@ def application(library: Library, locks: tenure.AsyncLocks | None) -> FastAPI:
 
     app = FastAPI(lifespan=lifespan)
     if locks is not None:
-        app.add_middleware(LockMiddleware, locks=locks, rules=RULES, ttl=5, wait=0.5, show_holder=True)
+        app.add_middleware(LockMiddleware, locks=locks, rules=RULES, ttl=20, wait=0.5, show_holder=True)
 
     # Functions without `async`: FastAPI runs them in threads, and files may block.
     def read(name: str) -> dict[str, Any]:
@@ -81,7 +81,7 @@ def main() -> None:
     parser.add_argument("--url")
     parser.add_argument("--without-lock", action="store_true")
     chosen = parser.parse_args()
-    locks = None if chosen.without_lock else tenure.AsyncLocks(chosen.url, namespace="library", server_timeout=2)
+    locks = None if chosen.without_lock else tenure.AsyncLocks(chosen.url, namespace="library", server_timeout=10)
     listener = socket.create_server(("127.0.0.1", 0))
     print(listener.getsockname()[1], flush=True)
     config = uvicorn.Config(

@@ -89,9 +89,9 @@ class World:
         started = [self.start("web") for _ in range(servers)]
         self.start("watcher")
         self.ports = [int(line_of(server)) for server in started]
-        # The first archive tells when the watcher has begun: it is stored again until it is seen.
+        # The first archive tells when the watcher has begun: it is stored again until it is seen. It stays: the watcher
+        # may still be about to look into it once more.
         wait_until(self._seen, "the watcher")
-        self.library.delete("first")
 
     def _seen(self) -> bool:
         self.library.add("first")
@@ -160,6 +160,8 @@ def busy_day(world: World, *, archives: int = 4, people: int = 4, fleeting: int 
     for name in names:
         world.library.add(name)
     wait_until(lambda: all("pages" in world.library.read(name) for name in names), "all archives to be looked into")
+    # What is written is there before its lock is given back, and the batch job waits for nobody.
+    wait_until(lambda: world.locks is None or not world.locks.list(), "the watcher to have done with them")
     job = world.start("plugin", names[0], "--steps", str(PLUGIN_STEPS))
     line_of(job)
     began = time.monotonic()
@@ -203,7 +205,7 @@ def _person(world: World, number: int, names: list[str], outcome: Outcome) -> li
         if status == http.client.OK:
             done.append((name, way))
             continue
-        if status == http.client.LOCKED and not outcome.refused_by_a_job:
+        if status == http.client.LOCKED and "job" in body.get("holder", {}).get("info", {}):
             outcome.refusal = body | {"retry_after": int(retry_after or 0)}
         left.append((name, way))
         time.sleep(0.1)
@@ -221,6 +223,8 @@ def _vanish(world: World, name: str) -> None:
         locks = world.locks
         wait_until(lambda: locks.waiters(archive_lock(name)), "the watcher to wait")
         world.library.delete(name)
+    # One of its threads has its turn now, while another one may be faster with what comes next.
+    wait_until(lambda: any(f" {name} " in line for line in world.log()), "the watcher to tell of it")
 
 
 def _look(world: World, outcome: Outcome, wanted: list[tuple[str, str]]) -> None:

@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import re
 import shutil
 import signal
-import socket
 import sys
 import tempfile
 import time
@@ -30,13 +30,22 @@ TUS_JS = "tus-js-client@4.3.1"
 BUCKET = "uploads"
 START_SECONDS = 60.0
 END_SECONDS = 20.0
+NPM_SECONDS = 90.0
+CONNECTIONS = Path("/proc/net/tcp")
+_ADDRESS = re.compile(r"http://127\.0\.0\.1:(\d+)\s")
 
 
-def free_port() -> int:
-    """A port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def unread(sender: int, receiver: int) -> bool:
+    """Whether bytes from one port of this machine to another one have not been read yet; False where nobody can say."""
+    if not CONNECTIONS.exists():
+        return False
+    for line in CONNECTIONS.read_text().splitlines()[1:]:
+        local, remote, _, queues = line.split()[1:5]
+        ends = int(local.rpartition(":")[2], 16), int(remote.rpartition(":")[2], 16)
+        sending, receiving = (int(queue, 16) for queue in queues.split(":"))
+        if (ends == (sender, receiver) and sending) or (ends == (receiver, sender) and receiving):
+            return True
+    return False
 
 
 async def until(condition: Any, seconds: float, what: str) -> None:  # noqa: ANN401 - any function without arguments
@@ -59,9 +68,9 @@ class Part:
 
     @classmethod
     async def start(
-        cls, name: str, command: Sequence[str], folder: Path, env: Mapping[str, str], *, port: int = 0
+        cls, name: str, command: Sequence[str], folder: Path, env: Mapping[str, str], *, serves: bool = False
     ) -> Self:
-        """Starts it; returns when it listens."""
+        """Starts it; returns when it answers at the address that it has written down, if it is a server."""
         log = folder / f"{name}.log"
         with log.open("ab") as output:
             process = await asyncio.create_subprocess_exec(
@@ -72,27 +81,39 @@ class Part:
                 env={**os.environ, **env},
                 cwd=ROOT,
             )
-        part = cls(name, process, log, port)
-        if port:
+        part = cls(name, process, log)
+        if serves:
             try:
-                await part._listens()
+                await part._answers()
             except BaseException:
                 await part.end(signal.SIGKILL)
                 raise
         return part
 
-    async def _listens(self) -> None:
+    async def _answers(self) -> None:
         give_up = time.monotonic() + START_SECONDS
-        while True:
-            try:
-                _, writer = await asyncio.open_connection("127.0.0.1", self.port)
-            except OSError:
-                if self.process.returncode is not None or time.monotonic() > give_up:
-                    raise RuntimeError(f"{self.name} did not start:\n{self.written()}") from None
-                await asyncio.sleep(0.05)
-            else:
-                writer.close()
-                return
+        while not await self._answered():
+            if self.process.returncode is not None or time.monotonic() > give_up:
+                raise RuntimeError(f"{self.name} did not start:\n{self.written()}")
+            await asyncio.sleep(0.05)
+
+    async def _answered(self) -> bool:
+        found = _ADDRESS.search(self.written())
+        if found is None:
+            return False
+        self.port = int(found[1])
+        try:
+            reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
+        except OSError:
+            return False
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                writer.write(b"GET / HTTP/1.0\r\n\r\n")
+                return bool(await reader.read(1))
+        except OSError:
+            return False
+        finally:
+            writer.close()
 
     def written(self) -> str:
         """The end of what it has written."""
@@ -164,16 +185,13 @@ class Bucket:
 
 async def start_s3(folder: Path) -> Part:
     """moto, which stands in for S3."""
-    port = free_port()
-    command = [sys.executable, "-W", "ignore", "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    return await Part.start("s3", command, folder, {}, port=port)
+    command = [sys.executable, "-W", "ignore", "-m", "moto.server", "-H", "127.0.0.1", "-p", "0"]
+    return await Part.start("s3", command, folder, {}, serves=True)
 
 
 async def start_server(name: str, folder: Path, env: Mapping[str, str]) -> Part:
     """One upload server."""
-    port = free_port()
-    command = [sys.executable, "-m", "examples.uploads.server", str(port)]
-    return await Part.start(name, command, folder, env, port=port)
+    return await Part.start(name, [sys.executable, "-m", "examples.uploads.server", "0"], folder, env, serves=True)
 
 
 async def start_client(kind: str, url: str, file: Path, folder: Path, modules: str) -> Part:
@@ -195,11 +213,17 @@ async def install_tus_js(folder: Path) -> str:
     if not (modules / "tus-js-client").exists():
         command = [npm, "install", "--no-audit", "--no-fund", "--prefix", str(folder), TUS_JS]
         part = await Part.start("npm", command, Path(tempfile.mkdtemp(prefix="uploads-npm-")), {})
-        async with asyncio.timeout(120):
-            code = await part.process.wait()
+        code: int | None = None
+        try:
+            async with asyncio.timeout(NPM_SECONDS):
+                code = await part.process.wait()
+        except TimeoutError:
+            await part.end(signal.SIGKILL)
         said = part.written()
         shutil.rmtree(part.log.parent)
-        if code:
+        if code != 0:
+            # What it has done of it must not be taken for all of it the next time.
+            shutil.rmtree(modules, ignore_errors=True)
             print(f"npm could not install {TUS_JS}: only tuspy uploads\n{said}", file=sys.stderr)
             return ""
     return str(modules)

@@ -14,12 +14,15 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from .parts import unread
+
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterator
 
 Kind = Literal["cut", "half-open"]
 CHUNK = 32 * 1024
 CONNECT_SECONDS = 10.0
+ARRIVE_SECONDS = 10.0
 _UPLOAD = re.compile(r"(\w+) \S*/files/([\w-]+) ")
 _HEADER = re.compile(r"^([\w-]+):[ \t]*(.*?)[ \t]*$", re.MULTILINE)
 
@@ -71,6 +74,8 @@ class Exchange:
     """Bytes of the body that were not sent yet."""
     client: asyncio.StreamWriter
     half_open: bool = False
+    timed_out: bool = False
+    """Whether it was half-open until its time-out."""
     piece: Piece | None = None
 
 
@@ -243,11 +248,23 @@ class Proxy:
             upload.sent = max(upload.sent, offset)
             exchange.piece.sent = offset
             due = upload.cuts and exchange.left and offset >= upload.cuts[0].at * upload.length
+            if due:
+                await self._arrived(server)
             if due and exchange.server != self.spared:
                 exchange.piece.end = upload.cuts[0].kind
                 self._cut(exchange, upload, upload.cuts.pop(0), server)
                 return
             await asyncio.sleep(len(chunk) / self._rate)
+
+    @staticmethod
+    async def _arrived(server: asyncio.StreamWriter) -> None:
+        """Waits until a server has read all that was sent to it: what is still on its way nobody can save."""
+        ours, theirs = (server.get_extra_info(name)[1] for name in ("sockname", "peername"))
+        give_up = time.monotonic() + ARRIVE_SECONDS
+        while server.transport.get_write_buffer_size() or unread(ours, theirs):
+            if time.monotonic() > give_up:
+                return
+            await asyncio.sleep(0.01)
 
     def _cut(self, exchange: Exchange, upload: Upload, cut: Cut, server: asyncio.StreamWriter) -> None:
         self.cuts[cut.kind] += 1
@@ -258,15 +275,17 @@ class Proxy:
             return
         exchange.half_open = True
         ended = self._lingering[exchange] = asyncio.Event()
-        task = asyncio.ensure_future(self._linger(cut, ended, server))
+        task = asyncio.ensure_future(self._linger(exchange, cut, ended, server))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     @staticmethod
-    async def _linger(cut: Cut, ended: asyncio.Event, server: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(TimeoutError):
+    async def _linger(exchange: Exchange, cut: Cut, ended: asyncio.Event, server: asyncio.StreamWriter) -> None:
+        try:
             async with asyncio.timeout(cut.linger):
                 await ended.wait()
+        except TimeoutError:
+            exchange.timed_out = True
         server.transport.abort()
 
     # Its response

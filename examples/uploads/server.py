@@ -1,6 +1,7 @@
 """One upload server: tuspyserver with its S3 storage, and tenure's middleware around it.
 
 `python -m examples.uploads.server PORT`, as often as you like; they share nothing but the lock server and the bucket.
+It prints its address; PORT 0 is any port that is free.
 """
 
 # pyright: reportMissingTypeStubs=false, reportUnknownMemberType=false, reportUnknownVariableType=false
@@ -10,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 import sys
 from typing import TYPE_CHECKING, Any, cast
 
@@ -24,7 +26,6 @@ import tenure
 from tenure.contrib.tus import TusMiddleware, guard_s3, lock_factory
 
 if TYPE_CHECKING:
-    import socket
     from collections.abc import AsyncGenerator
 
 BUCKET = os.environ.get("UPLOADS_BUCKET", "uploads")
@@ -89,11 +90,13 @@ def main(port: int) -> None:
     locks = make_locks()
     app = create_app(locks)
     limits: dict[str, Any] = {"timeout_graceful_shutdown": 10, "log_level": "warning"}
+    listener = socket.create_server(("127.0.0.1", port))
+    print(f"http://127.0.0.1:{listener.getsockname()[1]}", flush=True)
     if WITHOUT_LOCK:
-        uvicorn.run(app, host="127.0.0.1", port=port, **limits)
+        uvicorn.Server(uvicorn.Config(app, **limits)).run(sockets=[listener])
         return
     uploads = TusMiddleware(app, locks=locks, ttl=TTL, wait=WAIT)
-    UploadServer(uvicorn.Config(uploads, host="127.0.0.1", port=port, **limits), uploads).run()
+    UploadServer(uvicorn.Config(uploads, **limits), uploads).run(sockets=[listener])
 
 
 if __name__ == "__main__":

@@ -34,7 +34,9 @@ RATE = 3 * MIB
 CLIENTS = ("tuspy", "tus-js-client")
 # Servers get their client of the lock server in each of the ways that there are.
 LIBRARIES = ("", "redis", "valkey")
-RUN_SECONDS = 90.0
+RUN_SECONDS = 180.0
+END_SECONDS = 10.0
+"""How long a server may take to end a request that it has handed over; less than a half-open connection stays."""
 
 
 @dataclass
@@ -136,7 +138,7 @@ class World:
         modules: str,
         *,
         url: str = "",
-        ttl: float = 5,
+        ttl: float = 8,
         wait: float = 30,
         without_lock: bool = False,
         sizes: Sequence[int] = SIZES,
@@ -152,6 +154,7 @@ class World:
         self._modules = modules
         self._sizes = sizes
         self._env = {"UPLOADS_TTL": str(ttl), "UPLOADS_WAIT": str(wait)}
+        self._without_lock = without_lock
         if without_lock:
             self._env["UPLOADS_WITHOUT_LOCK"] = "1"
         if url:
@@ -196,7 +199,11 @@ class World:
         """
         try:
             while not self._all_ended():
-                self.proxy.spared = port = next((port for port in self.proxy.receiving() if port in self.servers), 0)
+                receiving = [port for port in self.proxy.receiving() if port in self.servers]
+                # The same one for as long as it receives: spared, it will soon do nothing else.
+                if self.proxy.spared not in receiving:
+                    self.proxy.spared = receiving[0] if receiving else 0
+                port = self.proxy.spared
                 if port and self.proxy.only_receives(port):
                     self.servers[port].process.kill()
                     self.result.servers_killed += 1
@@ -240,9 +247,13 @@ class World:
             await asyncio.wait({trouble})
         if not trouble.cancelled():
             trouble.result()
-        self.result.timed_out = sum(
-            exchange.half_open and exchange.upload is not None for exchange in self.proxy.exchanges
-        )
+        half_open = {
+            exchange for exchange in self.proxy.exchanges if exchange.half_open and exchange.upload is not None
+        }
+        if not self._without_lock:
+            with contextlib.suppress(TimeoutError):
+                await until(lambda: not half_open & self.proxy.exchanges, END_SECONDS, "the servers to end them")
+        self.result.timed_out = sum(exchange.timed_out or exchange in self.proxy.exchanges for exchange in half_open)
         self.proxy.time_out()
         await until(lambda: not self.proxy.exchanges, RUN_SECONDS, "the servers to end all requests")
         await self._check()

@@ -6,6 +6,9 @@ import http.client
 import socket
 from dataclasses import dataclass
 
+from examples.uploads.parts import unread
+from tests.harness.waiting import wait_until
+
 SECONDS = 60.0
 TUS = {"Tus-Resumable": "1.0.0"}
 # filename a, filetype b
@@ -54,7 +57,7 @@ def patch(port: int, path: str, at: int, body: bytes) -> Reply:
 def half_patch(port: int, path: str, at: int, body: bytes, sent: int) -> socket.socket:
     """A PATCH of which only a part is sent: its connection, which stays open.
 
-    The server waits for the body now: it has compared the offset with what it knows.
+    The server waits for the body now: it has compared the offset with what it knows, and read what was sent.
     """
     connection = socket.create_connection(("127.0.0.1", port), timeout=SECONDS)
     head = (
@@ -70,6 +73,8 @@ def half_patch(port: int, path: str, at: int, body: bytes, sent: int) -> socket.
         said += part
     assert said.startswith(b"HTTP/1.1 100 "), said
     connection.sendall(body[:sent])
+    ours, theirs = connection.getsockname()[1], connection.getpeername()[1]
+    wait_until(lambda: not unread(ours, theirs), 30, "the server to read what was sent")
     return connection
 
 

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from examples.uploads.world import Result
 
+# Beyond the deadlines of the run itself, which tell what was waited for.
+pytestmark = pytest.mark.timeout(400)
 MODULES = ROOT / "build" / "examples" / "node"
 _SUBSCRIBED = re.compile(r"\b(?:sub|psub|ssub)=(\d+)")
 _OUTPUT = re.compile(r"\bomem=(\d+)")
