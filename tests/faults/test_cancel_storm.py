@@ -94,5 +94,6 @@ def test_row_7_and_8_random_cancels_under_load(valkey_server: Server, namespace:
         for locks in clients:
             await locks.close()
 
-    run_async(main)
+    # On a slow machine the rounds grow longer, and so does the storm.
+    run_async(main, timeout=100)
     assert not traces(valkey_server, namespace), f"something came late (seed {seed})"
