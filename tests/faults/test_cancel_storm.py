@@ -7,7 +7,7 @@ import random
 from typing import TYPE_CHECKING
 
 from tenure import AsyncLocks
-from tests.faults.support import PATIENCE, key_fence, set_timeouts, traces
+from tests.faults.support import key_fence, set_timeouts, traces
 from tests.harness.aio import run_async
 from tests.harness.waiting import wait_until_async
 
@@ -67,7 +67,7 @@ def test_row_7_and_8_random_cancels_under_load(valkey_server: Server, namespace:
     async def main() -> None:
         clients = [AsyncLocks(valkey_server.url, namespace=namespace) for _ in range(3)]
         for locks in clients:
-            set_timeouts(locks, PATIENCE)
+            set_timeouts(locks, 30)
         keeper = await clients[0].lock("kept").acquire()
         storm = Storm(clients, seed)
         await asyncio.gather(*(storm.rounds(clients[number % len(clients)]) for number in range(TASKS)))
