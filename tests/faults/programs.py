@@ -31,8 +31,11 @@ url, namespace = sys.argv[1:3]
 if "patient" in sys.argv:
     # A program has a second to give back what it holds: too little on a machine that stands still.
     manager.EXIT_TIMEOUT = manager_base.EXIT_TIMEOUT = 20.0
-# Unanswered requests are sent again soon, and an undo has soon made sure for the second time.
-client_state.REQUEST_SHARE = 15
+    # A renewal that has no answer in time says so on standard error.
+    client_state.REQUEST_SHARE = 1
+else:
+    # Unanswered requests are sent again soon, and an undo has soon made sure for the second time.
+    client_state.REQUEST_SHARE = 15
 
 def ready(*facts):
     print("ready", time.monotonic(), *facts, flush=True)

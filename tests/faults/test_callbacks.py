@@ -73,7 +73,7 @@ def test_row_65_a_callback_that_raises_is_logged_and_hurts_nobody(
         wait_until(lambda: len(told.calls) == 2, 30, "both callbacks")
         outlive(*others)
         assert told.calls == [lease, lease], "each was called once, whatever the other raised"
-        wait_until(lambda: sum("callback" in record.message for record in caplog.records) == 2, 30, "the log")
+        wait_until(lambda: sum("callback" in record.getMessage() for record in caplog.records) == 2, 30, "the log")
         for other in others:
             driver.release(other)
 
@@ -135,7 +135,8 @@ def test_row_65_a_callback_that_uses_the_locks_itself(valkey_server: Server, nam
 def test_row_65_a_loss_is_told_once_whoever_notices_it(valkey_server: Server, namespace: str, flavour: Flavour) -> None:
     """The hub's renewal, a renewal by hand, a check and a release all find out at about the same moment."""
     rounds = 15
-    with Driver(flavour, valkey_server.url, namespace) as driver:
+    # A release that is sent twice has perhaps done its work the first time: it finds out nothing.
+    with Driver(flavour, valkey_server.url, namespace, **UNHURRIED) as driver:
         told = [Told() for _ in range(rounds)]
         leases = [driver.acquire(f"{NAME} {number}", ttl=TTL, on_lost=told[number].note) for number in range(rounds)]
         lose(valkey_server, namespace, *leases)

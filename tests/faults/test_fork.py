@@ -69,7 +69,8 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/net/tcp").exists(), reason=
 def hold_and_fork(flavour: Flavour, how: How, url: str, namespace: str) -> None:
     """Worker: forks while it holds one lock and waits for another; goes on with a line from the test."""
     schedule.NEAR_CAP = SELDOM
-    with Driver(flavour, url, namespace) as driver:
+    # Unhurried, as all that are renewed here: a renewal that has no answer in time says so on standard error.
+    with Driver(flavour, url, namespace, **UNHURRIED) as driver:
         lease = driver.acquire(NAME, ttl=LONG)
         waiting = driver.soon(driver.lock(GATE, ttl=LONG).acquire)
         say("held", lease.fence)
@@ -177,7 +178,7 @@ def test_row_11_a_reply_that_is_on_its_way_stays_the_parents(
 
 def fork_in_a_block(form: str, url: str, namespace: str, fails: bool) -> None:
     """Worker: forks inside a `with` block, which the child leaves too."""
-    with Locks(url, namespace=namespace) as locks:
+    with Locks(url, namespace=namespace, server_timeout=30) as locks:
         lock = locks.lock(NAME, ttl=LONG)
         child = 0
         try:
@@ -199,7 +200,7 @@ def fork_in_an_async_block(form: str, url: str, namespace: str, fails: bool) -> 
     """Worker: the same inside a running event loop; the child goes on in a new one."""
 
     async def main() -> None:
-        async with AsyncLocks(url, namespace=namespace) as locks:
+        async with AsyncLocks(url, namespace=namespace, server_timeout=30) as locks:
             lock = locks.lock(NAME, ttl=LONG)
             child = 0
             try:
@@ -266,7 +267,7 @@ def test_row_11_a_child_that_leaves_the_block_is_told_and_releases_nothing(
 
 def fork_a_program_that_ends(flavour: Flavour, url: str, namespace: str) -> None:
     """Worker: a forked child runs the interpreter's whole end, atexit handlers and collections, and not `os._exit`."""
-    with Driver(flavour, url, namespace) as driver:
+    with Driver(flavour, url, namespace, **UNHURRIED) as driver:
         lease = driver.acquire(NAME, ttl=LONG)
         child = os.fork()
         if not child:
@@ -321,7 +322,8 @@ def test_row_11_a_dead_parent_is_not_kept_alive_by_its_child(
         Worker.start(wait_and_fork, flavour, valkey_server.url, namespace) as parent,
     ):
         outside.warm()
-        gate = outside.acquire(GATE)
+        # Long: a renewal would be one script call more.
+        gate = outside.acquire(GATE, ttl=LONG)
         parent.wait_for("waits")
         wait_queued(valkey_server, namespace, GATE)
         parent.write_line()

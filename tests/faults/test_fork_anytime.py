@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tenure import AsyncLocks, Locks, Released
+from tenure.clients import embedded
 from tests.embedded.world import World
 from tests.faults.forks import CHILD_SECONDS, expect_inert, fork, outlive, use_in_child
-from tests.faults.support import FLAVOURS, Driver, traces, wait_clean
+from tests.faults.support import FLAVOURS, UNHURRIED, Driver, traces, wait_clean
 from tests.harness.leases import renew_now
 from tests.harness.processes import Worker, say
 from tests.harness.servers import available_kinds, why_missing
@@ -42,7 +43,7 @@ def count_in_children(flavour: Flavour, url: str, namespace: str, folder: str, c
     """Worker: a server that makes and uses its locks, and then forks its workers."""
     counter, log = Path(folder, "counter"), Path(folder, "log")
 
-    with Driver(flavour, url, namespace) as driver:
+    with Driver(flavour, url, namespace, **UNHURRIED) as driver:
         # Used and contended: connections, the hub's thread and the inbox are there before the fork.
         lease = driver.acquire(NAME)
         waiting = driver.soon(driver.lock(NAME, wait=30).acquire)
@@ -91,7 +92,7 @@ async def tell_async(lock: AsyncLock) -> None:
 def tell_tokens(flavour: Flavour, url: str, namespace: str, forks: int) -> None:
     """Worker: forks again and again; parent and children each tell the token of one lease."""
     random.seed(1)
-    with Driver(flavour, url, namespace) as driver:
+    with Driver(flavour, url, namespace, **UNHURRIED) as driver:
         lease = driver.acquire("of the parent")
         say("token", lease.token)
 
@@ -135,7 +136,7 @@ def fork_when_busy(url: str, namespace: str, forks: int) -> None:
                 async with locks.lock("contended", ttl=LONG):
                     turns[2] += 1
 
-        async with AsyncLocks(url, namespace=namespace) as locks, asyncio.TaskGroup() as group:
+        async with AsyncLocks(url, namespace=namespace, server_timeout=30) as locks, asyncio.TaskGroup() as group:
             for _ in range(3):
                 group.create_task(task(locks))
 
@@ -145,8 +146,8 @@ def fork_when_busy(url: str, namespace: str, forks: int) -> None:
             if lease is not None:
                 await lease.release()
 
-    with Locks(url, namespace=namespace, hooks=[lambda _: None]) as locks:
-        asyncs = AsyncLocks(url, namespace=namespace)
+    with Locks(url, namespace=namespace, server_timeout=30, hooks=[lambda _: None]) as locks:
+        asyncs = AsyncLocks(url, namespace=namespace, server_timeout=30)
         threads = [threading.Thread(target=busy, args=(number, locks)) for number in range(2)]
         threads.append(threading.Thread(target=asyncio.run, args=(busy_loop(),)))
         # Renewed again and again: the hub is in the middle of something at many a fork.
@@ -190,7 +191,9 @@ def test_row_11_forks_while_everything_is_busy(valkey_server: Server, namespace:
 def fork_on_the_embedded_server(flavour: Flavour) -> None:
     """Worker: forks while it holds a lock of the embedded server, and ends before its child does."""
     nowhere: Any = None
-    with Driver(flavour, nowhere, "forked") as driver:
+    # Starting it may take a slow machine longer than a program waits for it.
+    embedded.JOIN_TIMEOUT = 30.0
+    with Driver(flavour, nowhere, "forked", **UNHURRIED) as driver:
         lease = driver.acquire(NAME, ttl=LONG)
         parent = os.getpid()
 
