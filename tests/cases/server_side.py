@@ -46,7 +46,7 @@ class Keys:
         """Another library's client takes the key."""
         self._server.command("SET", self.main, value, "PX", life_ms)
 
-    def wait_free(self, timeout: float = 5.0) -> None:
+    def wait_free(self, timeout: float = 30.0) -> None:
         """Waits until nobody holds and nobody stands in the queue."""
         wait_until(lambda: self.left_ms() == -2 and not self.waiting(), timeout, f"{self.main!r} to be free")
 

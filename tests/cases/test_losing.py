@@ -218,7 +218,7 @@ def test_the_lock_of_a_killed_process_ends_by_itself(
 def test_a_command_is_stopped_when_its_lease_is_lost(url: str, namespace: str, keys: Keys) -> None:
     """The wrapped command survived the loss, and its real exit code was hidden."""
     env = {"TENURE_URL": url, "TENURE_NAMESPACE": namespace}
-    with command("run", "a", "--ttl", "6s", "--grace", "2s", "--", *python(WAITS), env=env) as worker:
+    with command("run", "a", "--ttl", "24s", "--grace", "9s", "--", *python(WAITS), env=env) as worker:
         worker.wait_for("up")
         keys.delete()
         assert worker.wait_for("SIGTERM")

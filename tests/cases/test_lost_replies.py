@@ -117,7 +117,8 @@ def test_an_acquire_that_ran_out_of_time_leaves_no_key(
     proxy: FaultProxy, flavour: Flavour, namespace: str, keys: Keys
 ) -> None:
     """The lock stuck until its ttl whenever a request timed out, for the cleanup was part of what had timed out."""
-    locks = flavour.locks(proxy.url, namespace=namespace, server_timeout=0.6)
+    # So long goes the undo on as well.
+    locks = flavour.locks(proxy.url, namespace=namespace, server_timeout=3)
     wait_until(lambda: used(locks), 30, "a round within the time-out")
     proxy.hold(ACQUIRE.sha)
     with pytest.raises(tenure.ServerUnavailable):

@@ -13,7 +13,7 @@ import tenure
 from tests.cases.server_side import Keys
 from tests.harness.aio import run_async
 from tests.harness.commands import Monitor
-from tests.harness.leases import age
+from tests.harness.leases import age, wait_for_inbox
 from tests.harness.processes import Worker, say
 from tests.harness.waiting import wait_until
 
@@ -60,6 +60,8 @@ def test_nothing_is_renewed_after_the_release(
 ) -> None:
     """A lock was renewed for ever after its release."""
     other = locks.lock("b", ttl=LONG).acquire()
+    # From then on no lease is announced, which would be another request.
+    wait_for_inbox(locks.raw)
     with Monitor(valkey_server) as monitor:
         lease = locks.lock("a", ttl=LONG).acquire()
         age(lease.raw, LONG / 2)

@@ -57,7 +57,8 @@ def test_a_release_between_the_try_and_the_sleep_wakes_the_waiter(
 ) -> None:
     """The waiter slept although the lock was free: it was released between its failed try and its sleep."""
     holding = others.lock("a", ttl=LONG).acquire()
-    assert through.lock("a").try_acquire(0.05) is None  # its inbox is there from now on
+    assert through.lock("a").try_acquire(0.05) is None
+    wait_for_inbox(through.raw)  # or the reply that tells it to subscribe would be held
     proxy.hold(ACQUIRE.sha)
     waiting = flavour.spawn(through.lock("a", ttl=LONG, wait=60).acquire)
     wait_until(lambda: keys.waiting() == 1, 30, "the waiter to queue")
@@ -198,8 +199,8 @@ def test_a_lease_is_counted_from_the_try_that_won(locks: AnyLocks, others: AnyLo
     freed_at = clock.now()
     holding.release()
     lease = granted(waiting)
-    # Whatever the way to the server took may be missing, for what the message tells is the server's time.
-    assert freed_at + 0.38 - travelled < lease.raw._hold.deadline < clock.now() + 0.4
+    # What the way of its last request to the server took is missing, but no more than a grant has to be good for.
+    assert freed_at + 0.4 / 3 <= lease.raw._hold.deadline < clock.now() + 0.4
     lease.release()
 
 

@@ -17,6 +17,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar, cast
 
 import tenure
+from tests.harness.leases import wait_for_inbox
 from tests.harness.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -187,6 +188,7 @@ class AnyLocks:
         waiting = self.queue("warm", ttl=60)
         lease.release()
         waiting.result(30).release()
+        wait_for_inbox(self.raw)
 
     def queue(self, name: str, limit: int | None = None, **options: Any) -> Future[AnyLease]:
         """Start to wait for a lock, or a semaphore, in another thread or task; returns once the waiter is queued."""
@@ -313,9 +315,11 @@ class _LoopThread:
         queue = getattr(self._mine, "queue", None)
         if queue is None:
             queue = self._mine.queue = _Calls(self._loop)
-        future: Future[Any] = Future()
-        self._loop.call_soon_threadsafe(queue.calls.put_nowait, (function, args, kwargs, future))
-        return future.result(CALL_SECONDS)
+        done: Future[None] = Future()
+        value: list[Any] = []
+        self._loop.call_soon_threadsafe(queue.calls.put_nowait, (function, args, kwargs, value, done))
+        done.result(CALL_SECONDS)
+        return value.pop()
 
     def end(self) -> None:
         self._loop.call_soon_threadsafe(self._over.set)
@@ -326,17 +330,22 @@ class _Calls:
     """The calls of one thread, and the one task that runs them."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self.calls: asyncio.Queue[tuple[Callable[..., Any], Any, Any, Future[Any]]] = asyncio.Queue()
+        self.calls: asyncio.Queue[tuple[Callable[..., Any], Any, Any, list[Any], Future[None]]] = asyncio.Queue()
         self._task = asyncio.run_coroutine_threadsafe(self._run(), loop)
 
     async def _run(self) -> None:
         while True:
-            function, args, kwargs, future = await self.calls.get()
+            function, args, kwargs, value, done = await self.calls.get()
+            failure: Exception | None = None
             try:
-                value = function(*args, **kwargs)
-                future.set_result(await value if asyncio.iscoroutine(value) else value)
+                answer = function(*args, **kwargs)
+                value.append(await answer if asyncio.iscoroutine(answer) else answer)
             except Exception as error:  # noqa: BLE001 - whatever it is, it is the caller's
-                future.set_exception(error)
-            # Until the next call comes, nothing of this one may be kept alive from here: tests drop leases.
-            del function, args, kwargs, future
-            value = None
+                failure = error
+            # Before the caller goes on, which may be at once and drop its lease: nothing may keep it alive from here.
+            function = args = kwargs = answer = None
+            if failure is None:
+                done.set_result(None)
+            else:
+                done.set_exception(failure)
+            del value, done, failure

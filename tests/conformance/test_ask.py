@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 def poll(client: AnyLocks) -> None:
     """Have the one waiter of a client ask again, and return when it has its answer."""
     (ticket,) = client.raw.session().hub.tickets.values()
+    # The answer to its first request may still be on its way, and is none to a poll.
+    wait_until(lambda: ticket.next_poll is not None, 30, "the answer before")
     before = ticket.sent_at
     age_waiters(client.raw, 10)
     wait_until(lambda: ticket.sent_at > before, 30, "the poll to be answered")

@@ -137,7 +137,8 @@ class TestAKeyThatIsNoLock:
             any_server.command(*(key if word == "KEY" else word for word in command))
         before = any_server.command("DUMP", key)
         with pytest.raises(tenure.NameConflict, match="'a'") as caught:
-            others.lock("a", wait=1).acquire()
+            # Time enough for its inbox, before which it asks for no place in the queue.
+            others.lock("a", wait=20).acquire()
         assert caught.value.names == ("a",)
         assert any_server.command("DUMP", key) == before
         any_server.command("DEL", key)

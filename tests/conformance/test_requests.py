@@ -29,17 +29,9 @@ def others(flavour: Flavour, any_url: str, namespace: str) -> AnyLocks:
     return flavour.locks(any_url, namespace=namespace, server_timeout=30)
 
 
-def warm(locks: AnyLocks) -> None:
-    """Connects, subscribes, and has the server know the scripts."""
-    lease = locks.lock("warm", ttl=5).acquire()
-    waiting = locks.queue("warm", ttl=5)
-    lease.release()
-    waiting.result(30).release()
-
-
 class TestRequests:
     def test_an_uncontended_acquire_and_its_release_are_one_each(self, locks: AnyLocks, any_server: Server) -> None:
-        warm(locks)
+        locks.warm()
         lock = locks.lock("a", ttl=30)
         with CallCounter(any_server.admin) as acquired:
             lease = lock.acquire()
@@ -53,7 +45,7 @@ class TestRequests:
         assert block.scripts == 40
 
     def test_they_are_no_other_commands_either(self, locks: AnyLocks, any_server: Server) -> None:
-        warm(locks)
+        locks.warm()
         lock = locks.lock("a", ttl=30)
         with Monitor(any_server) as monitor:
             for _ in range(5):
@@ -64,15 +56,16 @@ class TestRequests:
         assert [command for command in seen if command != b"PING"] == [b"EVALSHA"] * 10
 
     def test_a_failed_try_is_one(self, locks: AnyLocks, others: AnyLocks, any_server: Server) -> None:
-        warm(locks)
+        locks.warm()
+        others.warm()
         with others.lock("a").block(), CallCounter(any_server.admin) as counter:
             assert locks.lock("a").try_acquire() is None
         assert counter.scripts <= 2  # and the release of the other's block
 
     def test_a_hand_over_is_two(self, locks: AnyLocks, others: AnyLocks, flavour: Flavour, any_server: Server) -> None:
         """One by which the waiter has queued, one by which the holder gives the lock to it; nothing in between."""
-        warm(locks)
-        warm(others)
+        locks.warm()
+        others.warm()
         rounds = 10
 
         def turns(who: AnyLocks, first: threading.Event) -> None:
@@ -102,8 +95,8 @@ class TestRequests:
 
     def test_waiting_costs_nothing(self, locks: AnyLocks, others: AnyLocks, any_server: Server) -> None:
         # A holder that the server cannot reach yet would tell its inbox after a second: one call more.
-        warm(locks)
-        warm(others)
+        locks.warm()
+        others.warm()
         lease = others.lock("a", ttl=60).acquire()
         began = time.monotonic()
         waiting = [locks.queue("a", ttl=60) for _ in range(5)]
@@ -117,7 +110,7 @@ class TestRequests:
             future.result(30).release()
 
     def test_constructing_a_lock_is_none(self, locks: AnyLocks, any_server: Server) -> None:
-        warm(locks)
+        locks.warm()
         with CallCounter(any_server.admin) as counter:
             for number in range(50):
                 locks.lock(f"name {number}", ttl=3, info="x")
@@ -126,7 +119,7 @@ class TestRequests:
 
 class TestAServerThatForgetsScripts:
     def test_is_sent_them_again_unseen(self, locks: AnyLocks, others: AnyLocks, any_server: Server) -> None:
-        warm(locks)
+        locks.warm()
         lock = locks.lock("a", ttl=5)
         any_server.command("SCRIPT", "FLUSH")
         lease = lock.acquire()
@@ -143,7 +136,7 @@ class TestAServerThatForgetsScripts:
         assert locks.statistics().broken_connections == 0
 
     def test_costs_one_call_more_once(self, locks: AnyLocks, any_server: Server) -> None:
-        warm(locks)
+        locks.warm()
         lock = locks.lock("a", ttl=5)
         any_server.command("SCRIPT", "FLUSH")
         with CallCounter(any_server.admin) as counter:

@@ -98,6 +98,11 @@ class TestWaiting:
     ) -> None:
         for client in (locks, others):
             client.warm()
+        for lease in three:
+            # Somebody wants to hear of askers: the inbox is announced now, and not in a second, when calls are counted.
+            assert not lease.wait_asked(0)
+            hold, hub = lease.raw._hold, lease.raw._session.hub
+            wait_until(lambda hold=hold, hub=hub: hold.reachable and not hub._tasks, 30, "the announcement")
         waiting = [client.queue("a", LIMIT, ttl=60) for client in (locks, others, locks, others)]
         assert [(waiter.mode, waiter.position) for waiter in locks.waiters("a")] == [
             ("semaphore", number) for number in range(4)

@@ -302,6 +302,7 @@ class TestRequests:
         end(*leases)
 
 
+@pytest.mark.usefixtures("patient_close")
 def test_what_is_shared_is_given_back_at_the_end(
     flavour: Flavour, any_url: str, any_server: Server, namespace: str
 ) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tenure.core.ticket import Phase
 from tenure.runtime import clock
 from tests.harness.waiting import wait_until
 
@@ -37,7 +38,14 @@ def age(lease: tenure.Lease | tenure.AsyncLease, seconds: float) -> None:
 def age_waiters(locks: tenure.Locks | tenure.AsyncLocks, seconds: float) -> None:
     """Make the waiters of a client as if they had last asked so many seconds earlier: polls that are due are made."""
     hub = locks.session().hub
-    for ticket in list(hub.tickets.values()):
+    tickets = list(hub.tickets.values())
+    # The server knows a waiter a little earlier than the waiter has the answer, which sets the time of its next poll.
+    wait_until(
+        lambda: all(ticket.next_poll is not None or ticket.phase is not Phase.WAITING for ticket in tickets),
+        30,
+        "the answers that are on their way",
+    )
+    for ticket in tickets:
         if ticket.next_poll is not None:
             ticket.next_poll -= seconds
     hub.wake()
@@ -56,6 +64,7 @@ def wait_for_inbox(locks: tenure.Locks | tenure.AsyncLocks) -> None:
     """Return once the server can reach the client, which has had a lease before.
 
     A lease that is granted earlier is announced when it is a second old: one script call more, if the test is slow.
+    One that the hub has begun to announce, or to give back, is waited for.
     """
-    state = locks.session().state
-    wait_until(lambda: state.inbox, 30, "the inbox to stand")
+    session = locks.session()
+    wait_until(lambda: session.state.inbox and not session.hub._tasks, 30, "the inbox to stand, and the hub to be idle")

@@ -18,6 +18,7 @@ from hypothesis.stateful import invariant, precondition, rule
 import tenure
 from tests.conformance.flavours import KINDS
 from tests.harness.leaks import leftover_keys
+from tests.harness.leases import age
 from tests.harness.waiting import wait_until
 from tests.machine.sides import CLIENTS, TTL, Sides, told
 
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
     from tests.conformance.flavours import AnyLease, Kind
     from tests.machine.sides import Side
 
-SHORT = 0.25
-"""Long enough for one request on a loaded machine."""
+SHORT = TTL / 4
+SOON = 20
 
 clients = st.sampled_from(CLIENTS)
 picks = st.sampled_from([0, 0, 0, 1, 2, 3])
@@ -123,11 +124,11 @@ class Lockstep(Sides):
         if self.nested(client):
             return
         waiting: dict[Kind, Future[AnyLease]] = {
-            side.kind: side.locks[client].queue(side.kind[0], ttl=TTL, renew=renew, wait=20) for side in self.sides
+            side.kind: side.locks[client].queue(side.kind[0], ttl=TTL, renew=renew, wait=60) for side in self.sides
         }
         assert self.both(lambda side: holding.handles[side.kind].release()) is tenure.Released.RELEASED
         holding.alive = holding.has_key = False
-        handles: dict[Kind, AnyLease] = {kind: future.result(10) for kind, future in waiting.items()}
+        handles: dict[Kind, AnyLease] = {kind: future.result(SOON) for kind, future in waiting.items()}
         self.granted(client, handles, renewed=renew, by_main=False)
 
     # A lease's own verbs
@@ -136,7 +137,7 @@ class Lockstep(Sides):
     @rule(number=picks)
     def renew(self, number: int) -> None:
         pair = self.pick(number)
-        before: dict[Kind, float] = {side.kind: pair.handles[side.kind].remaining() for side in self.sides}
+        before: dict[Kind, float] = {side.kind: pair.handles[side.kind].raw._hold.deadline for side in self.sides}
         outcome = self.both(lambda side: pair.handles[side.kind].renew())
         if pair.lost:
             assert outcome == (tenure.LeaseLost, pair.lost)
@@ -144,7 +145,7 @@ class Lockstep(Sides):
             assert outcome is tenure.NotHeld
         elif pair.has_key:
             assert outcome is None
-            assert all(pair.handles[kind].remaining() > left - 1 for kind, left in before.items())
+            assert all(pair.handles[kind].raw._hold.deadline > deadline for kind, deadline in before.items())
         else:
             pair.lost = "taken" if self.busy else "deleted"
             pair.alive = False
@@ -185,7 +186,9 @@ class Lockstep(Sides):
         """Asking for less shortens the local deadline; the hub then gives the key back."""
         pair = cast("Pair", self.holding)
         assert self.both(lambda side: pair.handles[side.kind].renew(SHORT)) is None
-        assert self.both(lambda side: pair.handles[side.kind].wait_lost(5)) is True
+        for lease in pair.handles.values():
+            age(lease.raw, SHORT)
+        assert self.both(lambda side: pair.handles[side.kind].wait_lost(SOON)) is True
         pair.alive, pair.has_key, pair.lost = False, False, "expired"
         self.wait_free()
 
@@ -200,7 +203,7 @@ class Lockstep(Sides):
             warnings.simplefilter("always", ResourceWarning)
             pair.handles.clear()
             gc.collect()
-            wait_until(lambda: len(told(caught)) == len(KINDS), 5, f"two warnings, not {told(caught)}")
+            wait_until(lambda: len(told(caught)) == len(KINDS), SOON, f"two warnings, not {told(caught)}")
         if pair.has_key:
             self.wait_free()
 
@@ -245,7 +248,7 @@ class Lockstep(Sides):
 
     def told_of_break(self, pair: Pair, *, force: bool) -> None:
         if pair.alive:
-            assert self.both(lambda side: pair.handles[side.kind].wait_lost(5)) is True
+            assert self.both(lambda side: pair.handles[side.kind].wait_lost(SOON)) is True
             pair.lost = "revoked"
             if not force:
                 # The holder is told, and the lock is free once it has let go.
@@ -275,7 +278,9 @@ class Lockstep(Sides):
 
     def wait_free(self) -> None:
         for side in self.sides:
-            wait_until(lambda side=side: not self.server.command("EXISTS", side.key()), 5, f"{side.key()} to be free")
+            wait_until(
+                lambda side=side: not self.server.command("EXISTS", side.key()), SOON, f"{side.key()} to be free"
+            )
 
     # What is true at any time
 

@@ -61,7 +61,7 @@ class Sides(RuleBasedStateMachine):
         self.namespace = f"machine-{self.server.command('INCR', 'testdata:machine')}"
         for kind in KINDS:
             flavour = Flavour(kind)
-            options: dict[str, Any] = {"namespace": self.namespace, "server_timeout": 3}
+            options: dict[str, Any] = {"namespace": self.namespace, "server_timeout": 30}
             made = [flavour.locks(self.proxy.url, **options) for _ in CLIENTS]
             self.sides.append(Side(kind, flavour, made, self.namespace))
             for locks in made:
@@ -100,7 +100,7 @@ class Sides(RuleBasedStateMachine):
 
     def wait_for_inboxes(self) -> None:
         """Until then a lease has no address at which its holder could be told."""
-        wait_until(lambda: all(state.inbox for state in self.client_states()), 20, "all inboxes")
+        wait_until(lambda: all(state.inbox for state in self.client_states()), 30, "all inboxes")
 
     # What can happen at any time
 
