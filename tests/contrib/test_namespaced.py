@@ -13,7 +13,6 @@ import redis.cluster
 
 import tenure
 from tenure.contrib.redis_py import namespaced
-from tests.harness.servers import free_port
 from tests.harness.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -193,7 +192,7 @@ def test_subscriptions(site: Site) -> None:
 
 
 def test_what_is_refused_sends_nothing_and_opens_no_connection(flavour: Flavour) -> None:
-    client = namespaced(flavour.client(f"redis://127.0.0.1:{free_port()}"), SITE)
+    client = namespaced(flavour.client("redis://127.0.0.1:1"), SITE)
     for refused in (client.flushall, client.randomkey, client.dbsize, client.monitor, client.keyspace_notifications):
         with pytest.raises(tenure.ConfigError, match="inside the namespace 'testdata'"):
             flavour.call(refused)

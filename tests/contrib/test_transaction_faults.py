@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import gc
 import os
 from pathlib import Path
@@ -13,14 +12,16 @@ import pytest
 
 import tenure
 from tests.contrib.transfers import SITE, transfer, written
+from tests.faults.support import set_timeouts
 from tests.harness.aio import run_async
 from tests.harness.interrupts import cancel_at_each_await, count_lines, run_with_interrupt_at_line
+from tests.harness.leases import renew_now, wait_for_inbox
 from tests.harness.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Iterator
 
-    from tests.conformance.flavours import AnyLease, Flavour
+    from tests.conformance.flavours import AnyLease, AnyLocks, Flavour
     from tests.harness.interrupts import Cancelled
     from tests.harness.proxy import FaultProxy
     from tests.harness.servers import Server
@@ -37,11 +38,21 @@ def connections(server: Server) -> set[str]:
 
 
 @pytest.fixture
-def through(flavour: Flavour, proxy: FaultProxy) -> Iterator[AnyLease]:
-    """A lease whose connections go through the proxy."""
-    held = flavour.locks(proxy.url, namespace=SITE, server_timeout=3).lock("account", ttl=60).acquire()
+def bank(flavour: Flavour, proxy: FaultProxy) -> AnyLocks:
+    """Locks whose connections go through the proxy; a request has ten seconds, since an EXEC is never sent again."""
+    locks = flavour.locks(proxy.url, namespace=SITE, server_timeout=30)
+    # Or the lease is announced when it is a second old, which undoes an EXEC.
+    locks.warm()
+    return locks
+
+
+@pytest.fixture
+def through(bank: AnyLocks, proxy: FaultProxy) -> Iterator[AnyLease]:
+    """A lease of these."""
+    held = bank.lock("account", ttl=60).acquire()
     yield held
     proxy.heal()
+    set_timeouts(bank.raw, 30, 10)
     held.release()
 
 
@@ -93,10 +104,11 @@ def test_a_lost_read_is_read_again(
     ids=["readonly", "denied", "loading", "full"],
 )
 def test_a_server_that_says_no(
-    flavour: Flavour, through: AnyLease, proxy: FaultProxy, valkey_server: Server, answer: bytes,
+    flavour: Flavour, bank: AnyLocks, through: AnyLease, proxy: FaultProxy, valkey_server: Server, answer: bytes,
     error: type[tenure.ServerError],
 ) -> None:  # fmt: skip
     proxy.replace_next_reply(b"INCRBY", answer, times=None)
+    set_timeouts(bank.raw, 1, 10)
     with pytest.raises(error, match=r"refused INCRBY in a transaction.*nothing was written") as raised:
         transfer(flavour, through)
     assert type(raised.value) is error
@@ -110,8 +122,9 @@ def test_a_server_that_is_loading_for_a_moment(
     assert transfer(flavour, through) == [1, 1]
 
 
-def test_a_server_that_is_gone(flavour: Flavour, through: AnyLease, proxy: FaultProxy) -> None:
+def test_a_server_that_is_gone(flavour: Flavour, bank: AnyLocks, through: AnyLease, proxy: FaultProxy) -> None:
     def gone() -> None:
+        set_timeouts(bank.raw, 1, 10)
         proxy.refuse()
         proxy.cut_all()
 
@@ -132,22 +145,22 @@ def wait_until_only(server: Server, before: set[str], where: str | None) -> None
         gc.collect()
         return False
 
-    wait_until(alone, 10, f"no connection more after {where}")
+    wait_until(alone, 30, f"no connection more after {where}")
 
 
-@contextlib.contextmanager
-def holder_of_another_process(server: Server) -> Generator[None]:
-    with tenure.Locks(server.url, namespace=SITE) as locks, locks.lock("warm"):
-        yield
+def wait_settled(lease: tenure.Lease | tenure.AsyncLease) -> None:
+    """The hub has its inbox and has renewed: later nobody opens a connection but the transaction."""
+    wait_until(lambda: lease._session.state.inbox, 30, "the inbox to stand")
+    before = lease._hold.deadline
+    renew_now(lease)
+    wait_until(lambda: lease._hold.deadline > before, 30, "the hub to renew")
 
 
 def test_a_cancel_anywhere_leaves_all_or_nothing_and_no_connection(valkey_server: Server) -> None:
     async def main() -> None:
         async with tenure.AsyncLocks(valkey_server.url, namespace=SITE) as locks:
-            with holder_of_another_process(valkey_server):
-                # Brings the inbox up, so that later nobody opens a connection but the transaction.
-                assert await locks.lock("warm").try_acquire(0.05) is None
             lease = await locks.lock("account", ttl=600).acquire()
+            await asyncio.to_thread(wait_settled, lease)
             before = connections(valkey_server)
 
             async def block() -> list[Any]:
@@ -164,7 +177,7 @@ def test_a_cancel_anywhere_leaves_all_or_nothing_and_no_connection(valkey_server
                 assert a == b
                 lease.check()
                 await asyncio.to_thread(
-                    wait_until, lambda: connections(valkey_server) <= before, 10, "no connection more"
+                    wait_until, lambda: connections(valkey_server) <= before, 30, "no connection more"
                 )
 
             runs = await cancel_at_each_await(block, check=check)
@@ -177,7 +190,11 @@ def test_a_cancel_anywhere_leaves_all_or_nothing_and_no_connection(valkey_server
 
 def test_a_cancel_while_the_exec_is_on_its_way_says_what_is_unknown(proxy: FaultProxy, valkey_server: Server) -> None:
     async def main() -> None:
-        async with tenure.AsyncLocks(proxy.url, namespace=SITE) as locks, locks.lock("account") as lease:
+        # The time-out of a request, which is a third of it, must not come before the cancel.
+        locks = tenure.AsyncLocks(proxy.url, namespace=SITE, server_timeout=90)
+        async with locks, locks.lock("warm"):
+            await asyncio.to_thread(wait_for_inbox, locks)
+            lease = await locks.lock("account", ttl=120).acquire()
 
             async def block() -> None:
                 async with lease.transaction() as tx:
@@ -186,12 +203,13 @@ def test_a_cancel_while_the_exec_is_on_its_way_says_what_is_unknown(proxy: Fault
 
             proxy.hold(b"EXEC")
             task = asyncio.create_task(block())
-            await asyncio.to_thread(wait_until, lambda: (b"EXEC",) in proxy.seen, 10, "the EXEC to be sent")
+            await asyncio.to_thread(wait_until, lambda: (b"EXEC",) in proxy.seen, 25, "the EXEC to be sent")
             task.cancel()
             with pytest.raises(asyncio.CancelledError) as raised:
                 await task
             assert "unknown whether" in raised.value.__notes__[0]
             proxy.heal()
+            await lease.release()
 
     run_async(main)
     assert valkey_server.command("GET", "testdata:a") == b"1"
@@ -200,9 +218,8 @@ def test_a_cancel_while_the_exec_is_on_its_way_says_what_is_unknown(proxy: Fault
 @pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
 def test_an_interrupt_anywhere_leaves_all_or_nothing_and_no_connection(valkey_server: Server) -> None:
     with tenure.Locks(valkey_server.url, namespace=SITE) as locks:
-        with holder_of_another_process(valkey_server):
-            assert locks.lock("warm").try_acquire(0.05) is None
         lease = locks.lock("account", ttl=600).acquire()
+        wait_settled(lease)
 
         def block() -> None:
             with lease.transaction() as tx:

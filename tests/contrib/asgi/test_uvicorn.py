@@ -13,6 +13,7 @@ import uvicorn
 
 import tenure
 from tenure.contrib.asgi import LockMiddleware, Rule
+from tenure.contrib.asgi.rules import WAIT
 from tests.harness.processes import Worker, say
 from tests.harness.waiting import wait_until
 
@@ -47,7 +48,8 @@ def serve(url: str, namespace: str, folder: str) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
-    plain = LockMiddleware(store, locks=locks, rules=[Rule("/plain/{name}", ["{name}"])])
+    # A hundred times what is waited by default: a server may stand still between its answer and its release.
+    plain = LockMiddleware(store, locks=locks, rules=[Rule("/plain/{name}", ["{name}"])], wait=100 * WAIT)
     quick = LockMiddleware(plain, locks=locks, rules=[Rule("/quick/{name}", ["{name}"])], wait=0, show_holder=True)
     app = LockMiddleware(quick, locks=locks, rules=[Rule("/slow/{name}", ["{name}"])], wait=60, takeover=True)
     listener = socket.create_server(("127.0.0.1", 0))

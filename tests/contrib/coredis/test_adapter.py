@@ -109,7 +109,7 @@ class TestSettings:
         adapter = CoredisClient(client(port=valkey_server.port, stream_timeout=0.001, max_idle_time=1, **settings))
         locks = flavour.locks(adapter, namespace=namespace)
         with locks.lock("a").block():
-            wait_until(lambda: greeted(valkey_server), 10, "every connection to have been greeted")
+            wait_until(lambda: greeted(valkey_server), 25, "every connection to have been greeted")
             assert not valkey_server.command("EXISTS", f"{namespace}:a")
 
     def test_keepalive(self, valkey_server: Server) -> None:
@@ -242,7 +242,7 @@ class TestConnections:
         proxy.drop_next_reply(f"{namespace}:a".encode(), then="rst")
         lease = locks.lock("a", ttl=30).acquire()
         assert lease.release() is tenure.Released.RELEASED
-        wait_until(lambda: not valkey_server.command("EXISTS", f"{namespace}:a"), 10, "the lock to be free")
+        wait_until(lambda: not valkey_server.command("EXISTS", f"{namespace}:a"), 25, "the lock to be free")
         # Before the proxy ends, to which a hub would connect again.
         locks.close()
 

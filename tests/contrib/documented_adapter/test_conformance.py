@@ -57,7 +57,7 @@ class TestTrouble:
         proxy.drop_next_reply(f"{namespace}:a".encode(), then=loss)
         lease = locks.lock("a", ttl=30).acquire()
         assert lease.release() is tenure.Released.RELEASED
-        wait_until(lambda: not valkey_server.command("EXISTS", f"{namespace}:a"), 10, "the lock to be free")
+        wait_until(lambda: not valkey_server.command("EXISTS", f"{namespace}:a"), 25, "the lock to be free")
         # Before the proxy ends, to which a hub would connect again.
         locks.close()
 

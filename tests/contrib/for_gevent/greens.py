@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from gevent import monkey
 
 import tenure
+from tenure import manager, manager_base
 from tests.harness.processes import say
 from tests.harness.waiting import wait_until
 
@@ -41,6 +42,8 @@ def program(function: Callable[[tenure.Locks, str, str], None]) -> Callable[[ten
 def main() -> None:
     """Runs the program that the command line names; says `done` when it has found everything as it should be."""
     name, url, namespace = sys.argv[1:4]
+    # A program has a second to give back what it holds: too little on a machine that stands still.
+    manager.EXIT_TIMEOUT = manager_base.EXIT_TIMEOUT = 20.0
     locks = tenure.Locks(url, namespace=namespace, server_timeout=PATIENCE)
     PROGRAMS[name](locks, url, namespace)
     say("done")

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING, Any, Self
 
 import socketio  # pyright: ignore[reportMissingTypeStubs] - it has no types
 import uvicorn
+from socketio.exceptions import (  # pyright: ignore[reportMissingTypeStubs]
+    ConnectionError as Refused,
+)
 
 import tenure
 from tenure.contrib.socketio import DeviceLeases
@@ -59,9 +62,10 @@ class Gateway:
         self.told: list[tuple[str, str, str | None]] = []
         self._listening = socket.create_server(("127.0.0.1", 0))
         self.url = f"http://127.0.0.1:{self._listening.getsockname()[1]}"
-        hooks: dict[str, Any] = {"on_connect": self.online, "on_disconnect": self.offline}
+        # Nobody is refused because the machine stands still while the old connection is being closed.
+        chosen: dict[str, Any] = {"takeover": 30, "on_connect": self.online, "on_disconnect": self.offline}
         self.leases = DeviceLeases(
-            self.sio, self.locks, options.pop("device_of", device_of), server=self.url, **{**hooks, **options}
+            self.sio, self.locks, options.pop("device_of", device_of), server=self.url, **{**chosen, **options}
         )
         self._server = uvicorn.Server(
             uvicorn.Config(socketio.ASGIApp(self.sio), log_level="critical", lifespan="off", ws="wsproto")
@@ -118,9 +122,18 @@ class Device:
 
     async def connect(self, gateway: Gateway, **options: Any) -> Self:  # noqa: ANN401 - those of the client
         """Connects by websocket; raises python-socketio's `ConnectionError` when it is refused."""
-        chosen: dict[str, Any] = {"transports": ["websocket"], "auth": {"device": self.name}, "wait_timeout": 30}
-        await self.client.connect(gateway.url, **{**chosen, **options})
+        chosen: dict[str, Any] = {"transports": ["websocket"], "auth": {"device": self.name}}
+        # Not with the library's own wait: until that has returned, a disconnect by the server is overlooked for good.
+        await self.client.connect(gateway.url, **{**chosen, **options}, wait=False)
+        await until(self._answered, "the answer to a connect")
+        if not (self.client.get_sid() or self.gone.is_set()):
+            await self.client.disconnect()
+            raise Refused("refused")
         return self
+
+    def _answered(self) -> bool:
+        answers = (self.client.get_sid(), self.gone.is_set(), self.client.failed_namespaces)
+        return any(answers) or self.client.eio.state != "connected"
 
     def vanish(self) -> None:
         """The network goes away: nothing is read any more, so no ping is answered, and the connection stays open."""

@@ -14,6 +14,7 @@ import tenure
 from tenure.contrib.tus import TusMiddleware
 from tests.contrib.asgi.raw import Echo
 from tests.contrib.tus.uploads import METADATA, begin, create, offset, patch, request, tus_app
+from tests.faults.support import queue_length, set_timeouts
 from tests.harness.aio import run_async
 from tests.harness.leases import wait_for_inbox
 from tests.harness.waiting import wait_until_async
@@ -147,7 +148,7 @@ class TestTakingOver:
 
         run(body)
 
-    def test_a_head_waits_until_all_is_saved(self, url: str, namespace: str) -> None:
+    def test_a_head_waits_until_all_is_saved(self, url: str, valkey_server: Any, namespace: str) -> None:
         class Slow:
             def __init__(self) -> None:
                 self.saving, self.saved, self.heads = asyncio.Event(), asyncio.Event(), 0
@@ -173,7 +174,8 @@ class TestTakingOver:
                 await wait_until_async(lambda: locks.statistics().held == 1, 30)
                 head = begin(app, "HEAD", "/files/7")
                 await asyncio.wait_for(slow.saving.wait(), 30)
-                assert await locks.waiters("upload:7")
+                # Its first try has asked already; it queues with the next one.
+                await wait_until_async(lambda: queue_length(valkey_server, namespace, "upload:7"), 30, "it to queue")
                 assert not slow.heads
                 slow.saved.set()
                 assert (await head.done()).status == 204
@@ -258,12 +260,14 @@ class TestHandingOver:
 
     def test_no_lock_server_is_needed_for_it(self, private_server: Any) -> None:
         async def main() -> None:
-            async with tenure.AsyncLocks(private_server.url, server_timeout=0.2, embedded=False) as locks:
+            async with tenure.AsyncLocks(private_server.url, embedded=False) as locks:
                 echo = Echo()
                 app = TusMiddleware(echo, locks=locks, ttl=60)
                 old = begin(app, "PATCH", "/files/7", b"x", open_end=True)
                 await echo.entered()
                 private_server.kill9()
+                # Only from now on is a call to fail.
+                set_timeouts(locks, 0.2)
                 app.hand_over()
                 assert (await old.done()).content == b"x"
                 assert echo.saw_disconnect == 1
