@@ -39,7 +39,7 @@ def measure(target: Target, scale: Scale) -> list[Table]:
 
         def start(what: Callable[[str, str], None], name: str) -> Worker:
             worker = stack.enter_context(Worker.start(what, target.url, name))
-            worker.read_line(20)
+            worker.read_line(30)
             return worker
 
         sides = {
@@ -94,7 +94,7 @@ def _tenure(locks: tenure.Locks, worker: Worker, name: str) -> Callable[[], floa
     def sample() -> float:
         lease = lock.acquire()
         _begin(worker)
-        wait_until(lambda: locks.waiters(name), 10, "the waiter to queue")
+        wait_until(lambda: locks.waiters(name), 30, "the waiter to queue")
         time.sleep(SETTLE)
         start = time.monotonic()
         lease.release()

@@ -42,7 +42,8 @@ def measure(target: Target, scale: Scale) -> list[Table]:
     for side, batches in found.items():
         per_pair = [(taking.script_us + giving.script_us) / scale.batch for taking, giving in batches]
         least[side] = min(per_pair)
-        taking, giving = batches[-1]
+        # A stall may add a poll, a ping or a second try to a batch, and takes nothing away.
+        taking, giving = min(batches, key=lambda batch: sum(used.scripts + used.inside for used in batch))
         rows.append(
             (
                 side,

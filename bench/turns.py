@@ -66,7 +66,7 @@ def measure(target: Target, scale: Scale) -> list[Table]:
         for number, (side, what) in enumerate(ENTRANTS.items()):
             crew = [stack.enter_context(Worker.start(what, target.url, f"turns-{number}")) for _ in range(PROCESSES)]
             for worker in crew:
-                worker.read_line(20)
+                worker.read_line(30)
             sides[side] = _side(target, crew, scale.window)
         for window in sides.values():
             window()  # connections are opened, scripts are loaded
@@ -99,7 +99,7 @@ def _side(target: Target, crew: list[Worker], seconds: float) -> Callable[[], Wi
         until = time.monotonic() + LEAD + seconds
         for worker in crew:
             worker.write_line(repr(until))
-        answers = [json.loads(worker.read_line(seconds + 20)) for worker in crew]
+        answers = [json.loads(worker.read_line(seconds + 30)) for worker in crew]
         used = target.usage().since(before)
         taken = sorted((at, number) for number, answer in enumerate(answers) for at in answer["taken"])
         # The release follows at once: its begin is the instant at which the turn was had.

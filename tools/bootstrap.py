@@ -18,13 +18,14 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
 ROOT = Path(__file__).resolve().parent.parent
 INSTALLS = {
     "run": ["--editable", ".[all]"],
-    "dev": ["--editable", ".[all]", "--requirement", "requirements-dev.txt"],
+    "dev": ["--editable", ".[all]", "--requirement", "requirements-dev.txt", "--constraint", "constraints-dev.txt"],
 }
 INCLUDED_IN = {"run": ("run", "dev"), "dev": ("dev",)}
 SHOWN = ("Collecting ", "Installing build dependencies", "Building wheel", "Installing collected packages")
@@ -32,12 +33,23 @@ UNREACHABLE = re.compile(
     r"NewConnectionError|NameResolutionError|Temporary failure in name resolution|ConnectTimeoutError|ReadTimeoutError"
     r"|ProxyError|Connection refused|SSLError|Network is unreachable"
 )
+# What pip does not try again by itself: a download that breaks off in the middle.
+BROKEN_OFF = re.compile(
+    r"IncompleteRead|ProtocolError|RemoteDisconnected|Connection reset|ConnectionResetError|DO NOT MATCH THE HASHES"
+    r"|located at .+ is invalid|50[0234] Server Error|HTTP error 50[0234]"
+)
+PAUSES = (5, 15)
+"""Seconds between the tries of an installation that the network has stopped."""
 NO_MATCH = re.compile(r"No matching distribution found for ([^\s;(]+)")
 NOT_BUILT = re.compile(r"(?:Failed building wheel for |Failed to build |Could not build wheels for )([\w.-]+)")
 
 
 class Missing(Exception):
     """Something has to be installed, or reachable, before tenure can be."""
+
+
+class Unreachable(Missing):
+    """The network has failed, which may pass."""
 
 
 def main(arguments: list[str]) -> int:
@@ -95,7 +107,7 @@ def fingerprint(venv: Path) -> str:
     digest = hashlib.sha256()
     # The path: an editable installation in a folder that was moved or copied points to the old place.
     digest.update(f"{venv.resolve()}\n".encode())
-    for name in ("pyproject.toml", "requirements-dev.txt", "tools/bootstrap.py"):
+    for name in ("pyproject.toml", "requirements-dev.txt", "constraints-dev.txt", "tools/bootstrap.py"):
         digest.update((ROOT / name).read_bytes())
     return digest.hexdigest()
 
@@ -131,7 +143,13 @@ def install(venv: Path, requirements: list[str]) -> None:
     """Let the virtual environment's pip install; raise `Missing` that names what could not be had."""
     command = [str(venv / "bin" / "python"), "-m", "pip", "install", "--no-input", "--progress-bar", "off"]
     command += ["--prefer-binary", "--disable-pip-version-check", *requirements]
-    run(command, "pip could not install everything")
+    for pause in PAUSES:
+        try:
+            return run(command, "pip could not install everything")
+        except Unreachable:
+            say(f"the network has failed; trying again in {pause} s")
+            time.sleep(pause)
+    return run(command, "pip could not install everything")
 
 
 def explain(lines: list[str]) -> str:
@@ -185,7 +203,9 @@ def run(command: list[str], problem: str) -> None:
         raise
     if process.returncode != 0:
         tail = "\n".join(f"  | {line}" for line in lines[-15:])
-        raise Missing(f"{problem}; its last words:\n{tail}\nbootstrap: {explain(lines)}")
+        output = "\n".join(lines)
+        kind = Unreachable if UNREACHABLE.search(output) or BROKEN_OFF.search(output) else Missing
+        raise kind(f"{problem}; its last words:\n{tail}\nbootstrap: {explain(lines)}")
 
 
 def end(process: subprocess.Popen[str]) -> None:

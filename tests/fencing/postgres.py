@@ -99,7 +99,7 @@ class Postgres:
             return
         if self._process.poll() is None:
             self._process.send_signal(signal.SIGQUIT)
-        self._process.wait(timeout=10)
+        self._process.wait(timeout=60)
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _answers(self) -> bool:

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 ROOT = Path(__file__).resolve().parents[2]
-FILES = ("Makefile", "pyproject.toml", "requirements-dev.txt", "tools/bootstrap.py", "tools/bootstrap.sh")
+FILES = (
+    *("Makefile", "pyproject.toml", "requirements-dev.txt", "constraints-dev.txt"),
+    *("tools/bootstrap.py", "tools/bootstrap.sh"),
+)
 NO_NETWORK = {"PIP_NO_INDEX": "1", "PIP_CONFIG_FILE": os.devnull}
 
 
@@ -192,7 +195,7 @@ def test_the_tests_environment_serves_the_demo_too(bootstrap: ModuleType) -> Non
     assert steps(bootstrap, "run") == []
 
 
-@pytest.mark.parametrize("name", ["pyproject.toml", "requirements-dev.txt"])
+@pytest.mark.parametrize("name", ["pyproject.toml", "requirements-dev.txt", "constraints-dev.txt"])
 def test_a_changed_requirement_is_installed_into_the_same_environment(
     bootstrap: ModuleType, clone: Path, name: str
 ) -> None:

@@ -18,7 +18,7 @@ class Inboxes:
 
     def __init__(self, server: Server) -> None:
         self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.settimeout(10)
+        self._socket.settimeout(30)
         self._socket.connect(server.socket_path)
         self._reader = hiredis.Reader()
         self._listening: set[tuple[bytes, bytes]] = set()

@@ -30,19 +30,20 @@ def clock(server: Server) -> int:
 
 def test_a_key_exists_up_to_and_including_its_last_millisecond(any_server: Server) -> None:
     look = "local t = redis.call('TIME') return {redis.call('EXISTS', KEYS[1]), t[1] * 1000 + math.floor(t[2] / 1000)}"
-    plain(any_server.admin, "acquire", lock_keys(K), (0, *waiter(token(1), ttl=1000, grace=10)))
-    end: int = any_server.command("PEXPIRETIME", K)
     looks = 0
-    while True:
-        # The server takes the time for expiry between these two instants, however slow the machine is.
-        before = clock(any_server)
-        exists, now = any_server.command("EVAL", look, 1, K)
-        if not exists:
-            assert now > end
-            break
-        assert before <= end
-        looks += 1
-    assert looks, "the key was gone at the first look"
+    while not looks:
+        # Another key when a machine that stands still has let all the life of this one pass before the first look.
+        plain(any_server.admin, "acquire", lock_keys(K), (0, *waiter(token(1), ttl=1000, grace=10)))
+        end: int = any_server.command("PEXPIRETIME", K)
+        while True:
+            # The server takes the time for expiry between these two instants, however slow the machine is.
+            before = clock(any_server)
+            exists, now = any_server.command("EVAL", look, 1, K)
+            if not exists:
+                assert now > end
+                break
+            assert before <= end
+            looks += 1
 
 
 def test_a_reply_carries_the_time_of_the_server(any_server: Server) -> None:

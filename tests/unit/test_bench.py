@@ -76,10 +76,12 @@ def test_what_is_counted_and_does_not_depend_on_the_machine(results: dict[str, l
     assert server["two minimal EVALSHA"]["requests/pair"] == 2
     assert server["two minimal EVALSHA"]["commands inside"] == 3
     turns = {row["side"]: row for row in results["turns"][0]["rows"]}
-    # Without a third request for a grant; polls and the window's end cost each of the four processes some more.
+    # Without a third request for a grant; polls and the window's end cost each of the four processes some more. For a
+    # grant, not for a change of owner: one process has the lock over and over while the others are not let run.
     row = turns["tenure, blocking"]
     changes = max(row["owner changes/s"] * SCALES["tiny"].window, 1)
-    assert row["script calls/change"] < 2.5 + 30 / changes
+    grants = row["acquisitions/s"] * SCALES["tiny"].window
+    assert row["script calls/change"] * changes < 2.5 * grants + 30
     (renewal,) = results["renewals"][0]["rows"]
     assert renewal["leases"] == 100
     # What a machine that stands still for a second does not renew is lost, and counted as that.

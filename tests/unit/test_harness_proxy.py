@@ -53,12 +53,14 @@ def test_a_dropped_reply_is_lost_after_the_server_acted(client: redis.Redis, pro
 
 
 def test_a_dropped_reply_can_leave_the_connection_silent(client: redis.Redis, proxy: FaultProxy) -> None:
-    proxy.drop_next_reply(b"INCR", then="silence")
+    fault = proxy.drop_next_reply(b"INCR", then="silence")
     begin = time.monotonic()
     _be_impatient(client)
     with pytest.raises(RedisTimeoutError):
         client.incr("testdata:n")
     assert time.monotonic() - begin >= 0.1
+    # The client's patience may end before the request has come to the server.
+    fault.wait()
     assert client.get("testdata:n") == b"1"
 
 
@@ -120,7 +122,7 @@ def test_a_held_request_arrives_after_its_client_is_gone(proxy: FaultProxy, valk
 
 
 def test_a_partition_delivers_late_and_a_blackhole_never(proxy: FaultProxy, valkey_server: Server) -> None:
-    for fault, expected in ((proxy.partition, b"1"), (proxy.blackhole, None)):
+    for number, (fault, expected) in enumerate(((proxy.partition, b"1"), (proxy.blackhole, None)), 1):
         valkey_server.command("DEL", "testdata:n")
         with connect(proxy.url) as client:
             assert client.set("testdata:a", 1)
@@ -128,6 +130,8 @@ def test_a_partition_delivers_late_and_a_blackhole_never(proxy: FaultProxy, valk
             _be_impatient(client)
             with pytest.raises(RedisTimeoutError):
                 client.incr("testdata:n")
+            # What reaches the proxy only now, or later, was never in the fault.
+            wait_until(lambda n=number: proxy.count(b"INCR") == n, 30, "the request to reach the proxy")
             proxy.heal()
             assert client.set("testdata:a", 2)
         if expected:
