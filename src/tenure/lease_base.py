@@ -344,12 +344,15 @@ class LeaseBase:
             wished = defaults.ttl(ttl)
             terms = shorter(self._hold.terms, wished, defaults.grace_for(wished))
         give_up = min([port.now() + port.server_timeout, *(hold.deadline for hold in self._holds)])
-        outcomes = await renew_now(port, self._holds, give_up=give_up, terms=terms)
+        try:
+            outcomes = await renew_now(port, self._holds, give_up=give_up, terms=terms)
+        finally:
+            # Also without an answer: the hub may sleep until the deadline, and the next try is due before it.
+            for hold in self._holds:
+                self._session.hub.rescheduled(hold)
         for hold, outcome in zip(self._holds, outcomes, strict=True):
             self._session.hub.ended(hold, outcome)
         self.check()
-        for hold in self._holds:
-            self._session.hub.rescheduled(hold)
         if "late" in outcomes:
             msg = f"lock {self._called()}: the renewal reached the server too late to count; the deadline is as it was"
             raise ServerError(msg, node=port.node, cause="late")
@@ -368,9 +371,6 @@ class LeaseBase:
         raise TypeError(msg)
 
     def __reduce_ex__(self, protocol: object) -> NoReturn:
-        self._refuse_copy()
-
-    def __copy__(self) -> NoReturn:
         self._refuse_copy()
 
     def __deepcopy__(self, memo: object) -> NoReturn:

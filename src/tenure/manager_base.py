@@ -148,6 +148,9 @@ class LocksBase:
             msg = "these locks are being closed, or are closed: nothing more is acquired"
             raise NotAcquired(msg)
         with self._mutex:
+            if self._closing:
+                # Since the first look: nobody would close what is made now.
+                return self.session()
             if self._current is None:
                 patches.refuse(asynchronous=self._asyncio)
                 here = isinstance(self._client, EmbeddedClient)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sys
 import threading
@@ -267,6 +268,8 @@ def test_row_11_a_child_that_leaves_the_block_is_told_and_releases_nothing(
 
 def fork_a_program_that_ends(flavour: Flavour, url: str, namespace: str) -> None:
     """Worker: a forked child runs the interpreter's whole end, atexit handlers and collections, and not `os._exit`."""
+    # The development mode of asyncio tells of each callback that a busy machine made slow.
+    logging.getLogger("asyncio").setLevel(logging.ERROR)
     with Driver(flavour, url, namespace, **UNHURRIED) as driver:
         lease = driver.acquire(NAME, ttl=LONG)
         child = os.fork()

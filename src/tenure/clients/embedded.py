@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import threading
+from _thread import RLock
 from typing import TYPE_CHECKING, Any
 
 from ..core.ports import NotSent
@@ -29,7 +29,8 @@ class EmbeddedClient:
     def __init__(self, server_timeout: float = JOIN_TIMEOUT) -> None:
         self._patience = max(JOIN_TIMEOUT, server_timeout)
         self.node = "the embedded server of this user on this machine"
-        self._mutex = threading.Lock()
+        # Reentrant: a signal handler that closes everything may interrupt the call that joins the server.
+        self._mutex = RLock()
         self._membership: Membership | None = None
         self._inner: RedisPyClient | None = None
 
@@ -70,7 +71,7 @@ class EmbeddedClient:
 
     def forked(self) -> None:
         """The inherited share stays the parent's; this process takes one of its own when it needs it."""
-        self._mutex = threading.Lock()
+        self._mutex = RLock()
         self._membership = None
         self._inner = None
 

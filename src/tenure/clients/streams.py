@@ -43,6 +43,7 @@ class StreamConnection(asyncio.Protocol):
         self._out: list[bytes] = []
         self._corked = False
         self._watch: asyncio.TimerHandle | None = None
+        self._watch_at = 0.0
         transport.set_protocol(self)
 
     def submit(self, packed: bytes, timeout: float) -> asyncio.Future[Any]:
@@ -54,8 +55,9 @@ class StreamConnection(asyncio.Protocol):
         until = self._loop.time() + timeout
         if self._on_push is None:
             self._pending.append((future, until))
-            if self._watch is None:
-                self._watch = self._loop.call_at(until, self._check)
+            # One that has less time than those in front of it, or than those that were answered long ago.
+            if self._watch is None or until < self._watch_at:
+                self._watch_for(until)
         else:
             # A subscriber's commands are answered by pushes.
             future.set_result(None)
@@ -79,11 +81,17 @@ class StreamConnection(asyncio.Protocol):
         self._watch = None
         if not self._pending or self.closed:
             return
-        until = self._pending[0][1]
+        until = min(until for _, until in self._pending)
         if until <= self._loop.time():
             self._fail("no reply in time")
         else:
-            self._watch = self._loop.call_at(until, self._check)
+            self._watch_for(until)
+
+    def _watch_for(self, until: float) -> None:
+        if self._watch is not None:
+            self._watch.cancel()
+        self._watch_at = until
+        self._watch = self._loop.call_at(until, self._check)
 
     def data_received(self, data: bytes) -> None:
         """Gives each reply that is complete to the caller whose turn it is."""

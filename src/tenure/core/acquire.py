@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NoReturn, TypeVar
 
 from ..errors import ConfigError, NameConflict, NotAcquired, ServerUnavailable, TenureError
 from ..options import to_ms
@@ -13,7 +13,7 @@ from .exchange import exchange
 from .inspect import holder_of
 from .lease_state import Hold, deadline_of_reply
 from .requests import Again, Busy, Conflict, Granted, Limit, Other, Queued
-from .ticket import Phase, Ticket
+from .ticket import WITHDRAWN, Phase, Ticket
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -77,7 +77,8 @@ async def acquire(port: Port, wish: Wish, new_token: Callable[[], bytes], build:
                 )
                 hold.context = wish.context
                 # First: a poll that is answered from now on has to know whether the lease is still wanted.
-                ticket.held(hold)
+                if not ticket.held(hold):
+                    await _ended(port, ticket)
                 return build(hold)
         except BaseException:
             ticket.withdraw()
@@ -100,6 +101,8 @@ async def _turn(port: Port, wish: Wish, ticket: Ticket, started: float) -> None:
     """Asks and waits with one token until it is granted; raises when it cannot be."""
     late = 0
     while True:
+        if ticket.phase is WITHDRAWN:
+            await _ended(port, ticket)
         now = port.now()
         last_try = wish.wait == 0 or (ticket.give_up is not None and now >= ticket.give_up)
         inbox = port.inbox()
@@ -142,7 +145,8 @@ async def _turn(port: Port, wish: Wish, ticket: Ticket, started: float) -> None:
         elif answer is Other.SUBSCRIBE:
             until = now + port.server_timeout
             give_up = until if ticket.give_up is None else min(until, ticket.give_up)
-            if not await port.subscribe(give_up, (inbox, epoch)) and give_up == until:
+            heard = await port.subscribe(give_up, (inbox, epoch))
+            if not heard and give_up == until and ticket.phase is not WITHDRAWN:
                 msg = f"no inbox at {port.node} within {port.server_timeout:g} s; without one nobody can wait"
                 raise ServerUnavailable(msg, node=port.node, cause="no inbox")
         elif answer is Other.LATE:
@@ -153,6 +157,13 @@ async def _turn(port: Port, wish: Wish, ticket: Ticket, started: float) -> None:
         else:
             # Granted, and broken by an operator before the grant was seen: no validity is left, so the turn is over.
             return
+
+
+async def _ended(port: Port, ticket: Ticket) -> NoReturn:
+    """Somebody else has given the token back, which must not be asked for again: its owner ends, or sleeps for ever."""
+    while ticket.error is None:
+        await port.wait(ticket, None)
+    raise copy.copy(ticket.error)
 
 
 def too_late(port: Port) -> ServerUnavailable:
@@ -173,7 +184,7 @@ async def _ask(
     # Before the request, not after it: an interrupt may strike between any two lines.
     ticket.touched = True
     try:
-        reply = await exchange(port, request, give_up=now + port.server_timeout)
+        reply = await exchange(port, request, give_up=now + port.server_timeout, wanted=ticket.wanted)
     except NameConflict as error:
         ticket.touched = before or request.unanswered
         name = ticket.keys.name

@@ -187,14 +187,14 @@ class Hold:
         with self.mutex:
             return self._move(MOVED, now)
 
-    def begin_renewal(self, terms: Terms, now: float) -> int:
+    def begin_renewal(self, terms: Terms | None, now: float) -> int:
         """The number of a renewal about to be sent; its answer is applied only if no later one was begun.
 
-        From now on these terms are the wish: a renewal on schedule must not bring back a longer ttl.
+        From now on these terms are the wish: a renewal on schedule, which has none (None), must not bring back others.
         """
         with self.mutex:
             self.renewal += 1
-            self.terms = terms
+            self.terms = terms = terms or self.terms
             # Nobody else renews it while this request is on its way.
             self.next_renew = now + terms.ttl
             return self.renewal

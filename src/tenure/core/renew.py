@@ -32,7 +32,7 @@ async def renew(
     failure never ends renewal: the next try is scheduled, until an answer "not yours" or the deadline ends it.
     """
     now = port.now()
-    numbers = {hold.token: hold.begin_renewal(terms or hold.terms, now) for hold in holds}
+    numbers = {hold.token: hold.begin_renewal(terms, now) for hold in holds}
     exclusive = [hold for hold in holds if hold.terms.mode == "exclusive"]
     others = [hold for hold in holds if hold.terms.mode != "exclusive"]
     # A renewal that arrives after its holder has given up would keep the lock from others for a whole ttl.

@@ -114,6 +114,10 @@ class Ticket:
             b"1" if self.ask_at is not None and now >= self.ask_at else b"",
         )  # fmt: skip
 
+    def wanted(self) -> bool:
+        """Whether the token may be asked for again; one that was given back never acquires."""
+        return self.phase is not WITHDRAWN
+
     def _over(self) -> bool:
         """Whether the token has ended: given up, or held once and not any more."""
         return self.phase is WITHDRAWN or (self.hold is not None and self.hold.state in ENDED)
@@ -220,12 +224,27 @@ class Ticket:
                 self.error = error
                 self.signal.set()
 
-    def held(self, hold: Hold) -> None:
-        """The owner has taken the grant."""
+    def end(self, error: TenureError) -> Hold | None:
+        """Somebody else gives the token back: no grant counts any more, and the owner's wait ends with this error.
+
+        The lease that its owner has made of it already, if there is one.
+        """
         with self.signal.mutex:
+            if self.phase in (WAITING, GRANTED):
+                self.phase = WITHDRAWN
+                self.error = error
+                self.signal.set()
+            return self.hold
+
+    def held(self, hold: Hold) -> bool:
+        """The owner has taken the grant; False when somebody else has given the token back meanwhile."""
+        with self.signal.mutex:
+            if self.phase is WITHDRAWN:
+                return False
             self.phase = HELD
             self.hold = hold
             hold.stray_until = self.stray_until
+            return True
 
     def withdraw(self) -> None:
         """The owner gives up: a grant that arrives from now on is given back."""

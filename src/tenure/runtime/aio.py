@@ -65,7 +65,11 @@ class LoopSignal:
         """Wakes the coroutine; called with the mutex held."""
         self._set = True
         if self._future is not None and not self._loop.is_closed():
-            self._loop.call_soon_threadsafe(_wake, self._future)
+            try:
+                self._loop.call_soon_threadsafe(_wake, self._future)
+            except RuntimeError:
+                # Closed between the two lines: nobody is left to be woken, and whoever wakes must go on.
+                return
 
     async def wait(self, until: float | None) -> None:
         """Sleeps until set, or until the local instant `until`."""
@@ -126,7 +130,12 @@ class Node:
             # In a task of its own: a caller that is cancelled must not take the others' connection along.
             opening = self._opening = asyncio.get_running_loop().create_task(self._open(timeout))
             opening.add_done_callback(self._opened)
-        return await asyncio.shield(opening)
+        # Not awaited itself: when it is given up, by a reconnect say, nobody has cancelled those who wait for it.
+        await asyncio.wait({opening})
+        if opening.cancelled():
+            msg = "the connection was given up while it was being opened"
+            raise NotSent(msg)
+        return opening.result()
 
     def _opened(self, opening: asyncio.Task[AsyncConnection]) -> None:
         self._opening = None
@@ -169,6 +178,8 @@ class Node:
         self.close()
         if opening is not None:
             await asyncio.wait({opening})
+            # See `cancel_all`: it may have gone on, and be open now.
+            self.close()
 
     def abandon(self) -> None:
         """In a forked child: the connection stays the parent's."""

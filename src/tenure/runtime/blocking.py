@@ -119,11 +119,18 @@ class Connections:
             connection.close()
         else:
             self._idle.append(connection)
+            if self._closed:
+                # Meanwhile, by another thread, which may have looked before it was there.
+                self.drop_idle()
 
     def drop_idle(self) -> None:
         """Closes those that nobody uses now."""
-        while self._idle:
-            self._idle.pop().close()
+        while True:
+            try:
+                connection = self._idle.pop()
+            except IndexError:
+                return
+            connection.close()
 
     def close(self) -> None:
         """Closes what is idle now, and each other one when it is given back."""

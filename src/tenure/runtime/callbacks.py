@@ -45,7 +45,16 @@ class Callbacks:
             if self._threads >= THREADS:
                 return
             self._threads += 1
-        self._spawn(self._work)
+        try:
+            self._spawn(self._work)
+        except BaseException as error:
+            # It stays in the queue, for a thread that runs already or the next one.
+            with self._mutex:
+                self._threads -= 1
+            if not isinstance(error, RuntimeError):
+                raise
+            # There can be no more threads at the moment. The caller may be the hub, which has leases to renew.
+            logger.exception("no thread for a callback; it is called when there is one")
 
     def _work(self) -> None:
         while True:
@@ -54,4 +63,8 @@ class Callbacks:
                     self._threads -= 1
                     return
                 call = self._waiting.popleft()
-            quietly(call)
+            try:
+                quietly(call)
+            except BaseException:
+                # sys.exit() most likely. It would end this thread alone, and leave the other callbacks behind.
+                logger.exception("a callback ended its thread; it was ignored")

@@ -16,12 +16,13 @@ from _thread import RLock
 from typing import TYPE_CHECKING, Any
 
 from ..core import poll, release, schedule
+from ..core.lease_state import ANNOUNCE_AFTER
 from ..core.renew import LOSSES, announce, renew_all
-from ..errors import NotAcquired, TenureError
+from ..errors import ServerUnavailable, TenureError
 from . import clock, messages
 from .aio import HubPort, cancel_all
 from .inbox import Inbox
-from .registry import Registry
+from .registry import Registry, closing
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Sequence
@@ -61,7 +62,6 @@ class Hub(Registry):
         self._thread: Joinable | None = None
         self._started = False
         self._runs = itertools.count()
-        self._closed = False
         self._event = asyncio.Event()
         self._tasks: set[asyncio.Task[None]] = set()
         self._subscribers: list[Signal] = []
@@ -187,19 +187,20 @@ class Hub(Registry):
     def stop(self, *, release: bool, within: float, join: bool = True) -> None:
         """Ends the thread within about `within` seconds, after giving back what is still held if asked to.
 
-        With `join` returns when it has ended; a finalizer may not wait for it.
+        With `join` it waits for that; a finalizer may not.
         """
         with self._mutex:
             self._closed = True
             loop, thread = self._loop, self._thread
             self._release_at_end = release
-        if loop is None or thread is None:
+        if loop is None:
             return
         try:
             loop.call_soon_threadsafe(self._stop, within)
         except RuntimeError:
             return
-        if join and asyncio._get_running_loop() is not loop:
+        # Without a thread this has interrupted the call that starts it: it ends by itself.
+        if join and thread is not None and asyncio._get_running_loop() is not loop:
             thread.join(within + _JOIN_SLACK)
 
     def abandon(self) -> None:
@@ -235,7 +236,7 @@ class Hub(Registry):
 
     async def _main(self) -> None:
         self._inbox = Inbox(self._state, on_message=self._message, on_change=self._subscribed, on_trouble=self._trouble)
-        listening = asyncio.get_running_loop().create_task(self._inbox.run(self._needed))
+        listening = asyncio.get_running_loop().create_task(self._inbox.run(lambda: bool(self.tickets or self.holds)))
         while not self._ended:
             self._event.clear()
             self.wake_at = math.inf
@@ -257,9 +258,6 @@ class Hub(Registry):
         for _ in range(_LAST_ROUNDS):
             # asyncio ends a TLS connection whose opening was cancelled in good order, which takes the peer's answer.
             await asyncio.sleep(_TLS_PAUSE if handshaking else 0)
-
-    def _needed(self) -> bool:
-        return bool(self.tickets or self.holds)
 
     def _work(self, now: float) -> float:
         """Starts everything that is due; the local instant of what comes next."""
@@ -313,8 +311,11 @@ class Hub(Registry):
             hold.reachable = True
         try:
             outcomes = await announce(self._port, holds)
-        except TenureError:
-            # Their next renewal tells them as well, only later.
+        except TenureError as error:
+            # What they would hear of at their next renewal as well they hear later; of being asked they would not hear.
+            for hold in holds if isinstance(error, ServerUnavailable) else ():
+                hold.reachable, hold.announce_at = False, clock.now() + ANNOUNCE_AFTER
+            self._event.set()
             return
         for hold, outcome in zip(holds, outcomes, strict=True):
             self.ended(hold, outcome)
@@ -348,11 +349,9 @@ class Hub(Registry):
         # Without a name it is not unknown but not there yet: one that is just being made must not be torn down.
         if self._inbox is not None and unknown[0] and unknown == (self._state.inbox, self._state.epoch):
             self._inbox.renew()
+        self._subscribers.append(signal)
         if self._state.inbox or (self._inbox is not None and self._inbox.error is not None):
-            with signal.mutex:
-                signal.set()
-        else:
-            self._subscribers.append(signal)
+            self._tell_subscribers()
 
     def _tell_subscribers(self) -> None:
         signals, self._subscribers = self._subscribers, []
@@ -382,15 +381,18 @@ class Hub(Registry):
 
     async def _finish(self, within: float) -> None:
         """Undoes what is left, bounded in time, then lets the loop end."""
+        # First: what is granted from here on counts for nobody, and what its owner has taken already is a lease below.
+        taken: list[Hold] = []
+        for ticket in list(self.tickets.values()):
+            if (own := ticket.end(closing(ticket))) is None:
+                self._undo(ticket.keys, ticket.token)
+            taken += () if own is None else (own,)
         if self._release_at_end:
-            for hold in list(self.holds.values()):
+            for hold in (*taken, *list(self.holds.values())):
                 if hold.lose("closed", clock.now()):
                     self.report_loss(hold)
                     self._undo(hold.keys, hold.token)
-        for ticket in list(self.tickets.values()):
-            msg = f"lock {ticket.keys.name!r} not acquired: these locks are being closed"
-            ticket.failed(NotAcquired(msg, names=(ticket.keys.name,)))
-            self._undo(ticket.keys, ticket.token)
+        self._tell_subscribers()
         self.stopping.set()
         if self._tasks:
             await asyncio.wait(set(self._tasks), timeout=within)

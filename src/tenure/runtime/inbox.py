@@ -13,14 +13,13 @@ from ..core import backoff
 from ..core.exchange import Kind, classify, explain
 from ..core.ports import NotSent, Refused, Unanswered
 from ..core.schedule import NEAR_CAP
-from ..errors import PermissionDenied, ServerUnavailable
+from ..errors import PermissionDenied, ServerError, ServerUnavailable, TenureError
 from . import clock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..clients.base import AsyncConnection
-    from ..errors import TenureError
     from .client_state import ClientState
 
 logger = logging.getLogger("tenure")
@@ -76,7 +75,7 @@ class Inbox:
         while True:
             try:
                 await self._subscribe()
-            except (NotSent, Unanswered, Refused) as failure:
+            except (NotSent, Unanswered, Refused, TenureError) as failure:
                 self._close()
                 self._note(failure, down_since)
                 await asyncio.sleep(backoff.delay(failures, self._state.random()))
@@ -90,8 +89,15 @@ class Inbox:
             down_since = clock.now()
             self._close()
 
-    def _note(self, failure: NotSent | Unanswered | Refused, down_since: float) -> None:
+    def _note(self, failure: NotSent | Unanswered | Refused | TenureError, down_since: float) -> None:
         node = self._state.client.node
+        if isinstance(failure, TenureError):
+            # The client's own words (no embedded server to be had, say), as in `exchange`; it may come back.
+            if not isinstance(failure, ServerError):
+                self.error = failure
+            if self.error is failure or clock.now() - down_since >= self._state.server_timeout:
+                self._on_trouble(failure)
+            return
         if isinstance(failure, Refused):
             kind = classify(failure.text)
             error = explain(failure.text, kind, node)

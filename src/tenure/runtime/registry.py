@@ -9,11 +9,18 @@ import weakref
 from typing import TYPE_CHECKING
 
 from ..core.lease_state import HELD
+from ..errors import NotAcquired
 from . import clock
 
 if TYPE_CHECKING:
     from ..core.lease_state import Hold
     from ..core.ticket import Ticket
+
+
+def closing(ticket: Ticket) -> NotAcquired:
+    """What a wait ends with that nobody serves any more."""
+    name = ticket.keys.name
+    return NotAcquired(f"lock {name!r} not acquired: these locks are being closed", names=(name,))
 
 
 class Registry:
@@ -22,11 +29,16 @@ class Registry:
     def __init__(self) -> None:
         self.tickets: dict[bytes, Ticket] = {}
         self.holds: dict[bytes, Hold] = {}
+        self._closed = False
         self._owned: dict[tuple[bytes, int], Hold] = {}
 
     def register(self, ticket: Ticket) -> None:
-        """Messages for this token go to the ticket from now on."""
+        """Messages for this token go to the ticket from now on; raises `NotAcquired` once nobody listens any more."""
         self.tickets[ticket.token] = ticket
+        # Looked at last: whoever closes looks at the tickets after that, and so ends this one or is seen here.
+        if self._closed:
+            self.unregister(ticket)
+            raise closing(ticket)
 
     def unregister(self, ticket: Ticket) -> None:
         """The token waits no longer."""

@@ -132,8 +132,10 @@ class Session:
         last = self._last
         if last is not None and last[0] is loop:
             return last[1]
-        for other in [known for known in self._loops if known.is_closed()]:
-            del self._loops[other]
+        # A copy first: other threads have loops too, and come here at the same time.
+        for other in list(self._loops):
+            if other.is_closed():
+                self._loops.pop(other, None)
         port = self._loops.get(loop)
         if port is None:
             port = self._loops[loop] = AioPort(self.state, self.hub)
