@@ -187,7 +187,8 @@ class LeaseBase:
 
     def written(self) -> str:
         """For the package itself: the same, while this handle goes on until somebody adopts the lease."""
-        return exported(self._session.state.defaults.namespace, self._holds).text()
+        state = self._session.state
+        return exported(state.defaults.namespace, self._holds, state.server_time.latest).text()
 
     @property
     def wants_asks(self) -> bool:

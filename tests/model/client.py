@@ -56,6 +56,8 @@ class Client:
     """Somebody has asked for what it holds."""
     lent: set[bytes] = field(default_factory=set[bytes])
     """Tokens that were written down for others, while it goes on until one of them takes over."""
+    handed: set[bytes] = field(default_factory=set[bytes])
+    """Tokens that were written down for others, and let go of."""
     outcome: str = "running"
     _now: tuple[int, float] = (-1, 0.0)
 
@@ -161,13 +163,14 @@ class Client:
 
     def write_down(self, holds: Sequence[Hold], *, goes_on: bool = False) -> None:
         """Exports the lease; its own handle ends, unless it `goes_on` until somebody has taken over."""
-        self.world.exported = adopt.parse(adopt.exported("ns", holds).text())
+        self.world.exported = adopt.parse(adopt.exported("ns", holds, self.port.server_time.latest).text())
         self.world.posted.set()
         for hold in holds:
-            self.world.monitor.written_down(hold)
+            self.world.monitor.written_down(hold, goes_on=goes_on)
             if goes_on:
                 self.lent.add(hold.token)
             elif hold.move(self.now()):
+                self.handed.add(hold.token)
                 self.holds.pop(hold.token, None)
 
     async def take_over(self) -> list[Hold]:
@@ -315,4 +318,6 @@ class Client:
         """Whether a grant by message has a taker here."""
         if ticket is not None:
             return ticket.offered(int(words[2]) / 1000, int(words[3]), self.now(), self.epoch)
-        return hold is not None and hold.state is not State.LOST
+        if hold is None:
+            return words[1] in self.handed
+        return hold.state is not State.LOST

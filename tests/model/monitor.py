@@ -62,6 +62,8 @@ class Monitor:
         self.ended: set[bytes] = set()
         self.left_to_ttl: set[bytes] = set()
         """Tokens that could not be undone: the server was away."""
+        self.given: set[bytes] = set()
+        """Tokens of leases that were written down by somebody who has let go of them."""
         self.last_tries: set[tuple[str, int]] = set()
         self.by_reply: set[bytes] = set()
         """Tokens whose own request was granted, perhaps after the death of its sender."""
@@ -233,9 +235,13 @@ class Monitor:
             if early > 0 and client.spec.rate == 1:
                 self.violate("early", f"{client.name} asked {early:.3f} s before its time")
 
-    def written_down(self, hold: Hold) -> None:
+    def written_down(self, hold: Hold, *, goes_on: bool) -> None:
         """A lease is for whoever takes it over; if nobody does, its ttl ends it."""
-        self.left_to_ttl.add(hold.token)
+        (self.left_to_ttl if goes_on else self.given).add(hold.token)
+
+    def awaits_heir(self, token: object) -> bool:
+        """Whether the lease belongs to whoever has what was written down, and nobody has taken it over yet."""
+        return token in self.given and token not in self.heirs.values()
 
     def built(self, client: Client, holds: Sequence[Hold]) -> None:
         """A caller gets its lease."""

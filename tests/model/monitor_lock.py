@@ -163,6 +163,9 @@ class LockMonitor:
             violate("revive", "a renewal changed who holds")
         if name in ENDING and before.keys() - owners.keys() - {request.args[0]}:
             violate("foreign", f"a {name} ended another token's lease")
+        if name in ENDING and request.args[0] in before.keys() - owners.keys():
+            if self.monitor.awaits_heir(request.args[0]):
+                violate("foreign", f"a {name} ended a lease that was written down for somebody else")
         # The dead may ask once more: the server takes them for alive, and keeps their places until the next call.
         asked_by_dead = name not in ENDING and any(not self.monitor.lives(token) for token in tokens_of(request))
         if name in SERVING and self.keys.main in request.keys and not asked_by_dead and not more(name, raw):
@@ -262,7 +265,9 @@ class LockMonitor:
         records = {token for token, entry in entries.items() if entry.startswith(b"h ")}
         for token in self.owners().keys() | queue.keys() | entries.keys() - records:
             client = self.monitor.client_of(token)
-            if client is not None and client.alive and not client.cut_off and token not in self.monitor.left_to_ttl:
+            if client is None or not client.alive or client.cut_off or self.monitor.awaits_heir(token):
+                continue
+            if token not in self.monitor.left_to_ttl:
                 violate("left", f"{token[:2].decode()} still holds or waits")
         if queue.keys() != entries.keys() - records:
             violate("left", "queue and entries differ")

@@ -343,8 +343,23 @@ class GoesOnAfterExport(Client):
             self.lent.clear()
 
 
-def forgets_strays(namespace: str, holds: Sequence[Hold]) -> adopt.Exported:
-    return replace(_exported(namespace, holds), stray_until=0)
+def forgets_strays(namespace: str, holds: Sequence[Hold], latest: int) -> adopt.Exported:
+    return replace(_exported(namespace, holds, latest), stray_until=0)
+
+
+def looks_after_no_poll(namespace: str, holds: Sequence[Hold], _latest: int) -> adopt.Exported:
+    return _exported(namespace, holds, 0)
+
+
+class TakesBackByMessage(Client):
+    """Gives back whatever a message grants to a token that is not held here any more."""
+
+    def wanted(self, words: list[bytes], ticket: Ticket | None, hold: Hold | None) -> bool:
+        return (hold is not None or ticket is not None) and super().wanted(words, ticket, hold)
+
+
+def moved_is_over(self: Ticket) -> bool:
+    return self.phase is Phase.WITHDRAWN or (self.hold is not None and self.hold.state in lease_state.ENDED)
 
 
 class CallsItLost(Client):

@@ -33,6 +33,7 @@ SENTENCES: dict[str, str] = {
     # Handing over.
     "adopt": "one compare-and-set: new token, same fence, fresh expiry; idempotent",
     "moved": "the old handle ends as moved, not lost",
+    "handed": "what was handed over is not given back, however late a message or a poll tells of its grant",
     "mixed": "one request renews leases of any kind, and each gets its own answer",
 }
 
@@ -136,6 +137,16 @@ MUTANTS: dict[str, M] = {
     "export goes on": M("moved", "twice", "exported and adopted", client=core.GoesOnAfterExport),
     "moved is taken": M("moved", "lost", "written down", server.MovedIsTaken),
     "moved is lost": M("moved", "lost", "written down", client=core.CallsItLost),
+    "taken back by its message": M("handed", "foreign", "handed over at once", client=core.TakesBackByMessage),
+    "taken back by its poll": M(
+        "handed", "foreign", "handed over at once", patch=(f"{TICKET}._over", core.moved_is_over)
+    ),
+    "nobody looks after the poll": M(
+        "handed",
+        "left",
+        "handed over at once, a poll is stuck",
+        patch=("tenure.core.adopt.exported", core.looks_after_no_poll),
+    ),
     "answers are mixed up": M(
         "mixed", "left", "one of two ends", patch=("tenure.core.renew.renew", core.mixes_up_the_answers)
     ),

@@ -327,6 +327,14 @@ HANDED: dict[str, Scenario] = {
         only=request_of("acquire"),
         max_orphan=REQUEST,
     ),
+    "handed over at once": Scenario((W(hold=3.1), W(start=0.1, hold=0, program=exporter), W(program=heir, hold=0.1))),
+    "handed over at once, a poll is stuck": Scenario(
+        (W(hold=3.1), W(start=0.1, hold=0, program=exporter), W(program=heir, hold=0.1)),
+        each("stuck request", "B"),
+        1,
+        only=request_of("acquire"),
+        max_orphan=REQUEST,
+    ),
     "one of two ends": Scenario(
         (W(names=NAMES, ttl=2, hold=1.5, program=mixed),),
         budget=1,

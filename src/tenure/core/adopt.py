@@ -146,9 +146,12 @@ async def _adopt_one(  # noqa: PLR0913
         raise
 
 
-def exported(namespace: str, holds: Sequence[Hold]) -> Exported:
-    """The leases as they travel."""
+def exported(namespace: str, holds: Sequence[Hold], latest: int) -> Exported:
+    """The leases as they travel; `latest` is the largest not-after of this client's requests so far."""
     terms = holds[0].terms
     leases = tuple((hold.keys.name, hold.token.decode(), hold.fence) for hold in holds)
     stray_until = max(hold.stray_until for hold in holds)
+    if any(hold.waited for hold in holds):
+        # A poll for them may be on its way, and nobody here will look after it.
+        stray_until = max(stray_until, latest)
     return Exported(namespace, terms.ttl, terms.mode, terms.limit, leases, stray_until)

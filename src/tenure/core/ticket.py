@@ -10,7 +10,7 @@ from enum import Enum, auto
 from typing import TYPE_CHECKING, Any, Protocol
 
 from . import schedule
-from .lease_state import ENDED, RELEASING, deadline_of_message, deadline_of_reply
+from .lease_state import ENDED, MOVED, RELEASING, deadline_of_message, deadline_of_reply
 from .requests import Granted, Item, Queued
 
 if TYPE_CHECKING:
@@ -119,8 +119,13 @@ class Ticket:
         return self.phase is not WITHDRAWN
 
     def _over(self) -> bool:
-        """Whether the token has ended: given up, or held once and not any more."""
-        return self.phase is WITHDRAWN or (self.hold is not None and self.hold.state in ENDED)
+        """Whether the token has ended: given up, or held once and not any more.
+
+        Not one that was handed over: it belongs to whoever takes it over, who was told of all that is on its way.
+        """
+        return self.phase is WITHDRAWN or (
+            self.hold is not None and self.hold.state in ENDED and self.hold.state is not MOVED
+        )
 
     def _given_again(self, server_ms: int) -> bool:
         """The server gave something to a token that waits no longer; False when nobody wants it any more.

@@ -168,7 +168,7 @@ class Hub(Registry):
     def moved(self, hold: Hold) -> None:
         """The lease goes on in another process."""
         if hold.move(clock.now()):
-            self.remove(hold)
+            self.hand_over(hold)
             self._notifier.moved(hold)
 
     def lost(self, hold: Hold, reason: LossReason) -> None:

@@ -30,6 +30,7 @@ class Registry:
         self.tickets: dict[bytes, Ticket] = {}
         self.holds: dict[bytes, Hold] = {}
         self._closed = False
+        self._handed: dict[bytes, float] = {}
         self._owned: dict[tuple[bytes, int], Hold] = {}
 
     def register(self, ticket: Ticket) -> None:
@@ -54,6 +55,20 @@ class Registry:
         """The lease is not watched any more."""
         self.holds.pop(hold.token, None)
         self.disown(hold)
+
+    def hand_over(self, hold: Hold) -> None:
+        """The lease goes on elsewhere, and is not watched here any more; its grant stands, should its message be late."""
+        now, terms = clock.now(), hold.terms
+        for token, until in list(self._handed.items()):
+            if until < now:
+                self._handed.pop(token, None)
+        # Before it is removed: known without a gap. Once its key has ended nothing can be taken from anybody.
+        self._handed[hold.token] = now + 2 * (terms.ttl + terms.grace)
+        self.remove(hold)
+
+    def handed_over(self, token: bytes) -> bool:
+        """Whether a lease was handed over under this token, and may last."""
+        return token in self._handed
 
     def keep(self, hold: Hold) -> None:
         """A lease that waits for others of the same call is watched from now on."""
