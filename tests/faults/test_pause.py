@@ -134,7 +134,7 @@ def keep_the_interpreter(fence: int) -> None:
         start = time.thread_time()
         # A regex gone wrong: each letter more doubles the time.
         re.match(r"(a+)+$", text)
-        if time.thread_time() - start > 2 * TTL:
+        if time.thread_time() - start > 1.5 * TTL:
             return
         text = "a" + text
     raise AssertionError("no call was long enough")
