@@ -50,8 +50,10 @@ def set_timeouts(locks: Locks | AsyncLocks, server_timeout: float, request_timeo
 
 @contextlib.contextmanager
 def hurried(locks: Locks | AsyncLocks, server_timeout: float = SERVER_TIMEOUT) -> Generator[None]:
-    """Have calls give up soon within the block, into which nothing belongs but what is to fail."""
+    """Have calls give up soon within the block, into which nothing belongs but what is to fail; polls do not."""
     set_timeouts(locks, server_timeout, min(REQUEST_TIMEOUT, server_timeout / 3))
+    # The undo behind what fails is not to fail: the test may stand still before it lets the server be reached again.
+    locks.session().hub._port.server_timeout = PATIENCE
     try:
         yield
     finally:

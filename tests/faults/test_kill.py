@@ -41,18 +41,24 @@ pytestmark = pytest.mark.usefixtures("seldom_polled")
 
 
 def take_and_hold(flavour: Flavour, url: str, namespace: str, ttl: float) -> None:
-    """Worker: takes the lock, says when and with which fence, and holds it until its standard input ends."""
+    """Worker: takes the lock, says when and with which fence, and holds it until its standard input ends.
+
+    A ping of its inbox that is answered late must not make it subscribe anew, and ask: its questions are counted.
+    """
     schedule.NEAR_CAP = SELDOM
 
     async def main() -> None:
-        async with AsyncLocks(url, namespace=namespace) as locks, locks.lock(NAME, ttl=ttl) as lease:
+        async with (
+            AsyncLocks(url, namespace=namespace, server_timeout=30) as locks,
+            locks.lock(NAME, ttl=ttl) as lease,
+        ):
             say("granted", time.monotonic(), lease.fence)
             await asyncio.to_thread(sys.stdin.readline)
 
     if flavour == "asyncio":
         asyncio.run(main())
         return
-    with Locks(url, namespace=namespace) as locks, locks.lock(NAME, ttl=ttl) as lease:
+    with Locks(url, namespace=namespace, server_timeout=30) as locks, locks.lock(NAME, ttl=ttl) as lease:
         say("granted", time.monotonic(), lease.fence)
         sys.stdin.readline()
 

@@ -64,7 +64,8 @@ def keep_a_copy(proxy: FaultProxy, loss: Loss) -> list[bytes]:
 def test_row_31_an_acquire_whose_reply_is_lost_succeeds_with_the_same_fence(
     valkey_server: Server, proxy: FaultProxy, namespace: str, flavour: Flavour, loss: Loss
 ) -> None:
-    with Driver(flavour, proxy.url, namespace) as driver:
+    # A request that comes late is refused, and what it would have been granted is granted to the next one.
+    with Driver(flavour, proxy.url, namespace, server_timeout=30, request_timeout=3) as driver:
         driver.warm()
         lost = keep_a_copy(proxy, loss)
         lease = driver.acquire(NAME)
@@ -189,8 +190,12 @@ def test_row_33_a_renewal_of_unknown_outcome_never_moves_the_deadline(
         # A cut strikes one reply: enough of them for every try of the call.
         for _ in range(50 if loss == "cut" else 1):
             lose_reply(proxy, loss, times=None)
-        with driver.hurried(), pytest.raises(ServerError):
-            driver.renew(lease)
+        # Once more where the machine stood still for so long that the only try came late.
+        for _ in range(3):
+            with driver.hurried(), pytest.raises(ServerError):
+                driver.renew(lease)
+            if key_end(valkey_server, namespace) > before:
+                break
         assert lease._hold.deadline == latest_deadline
         assert key_end(valkey_server, namespace) > before, "the renewals never reached the server: nothing was unknown"
         proxy.heal()

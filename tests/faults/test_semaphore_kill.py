@@ -76,6 +76,12 @@ def one_inside(locks: Locks, workers: Sequence[Worker], others: int) -> Worker |
     return random.choice(inside) if len(inside) > others else None
 
 
+def shown_enough(history: Path) -> bool:
+    """Whether all places were in use at once, and many turns were taken."""
+    records = read(history)
+    return most_inside(records)[0] >= LIMIT and sum(record.op == "acquire" for record in records) > 5 * LIMIT
+
+
 def test_never_more_than_three_and_all_places_come_back(valkey_server: Server, namespace: str, tmp_path: Path) -> None:
     history = tmp_path / "history"
     args = (valkey_server.url, namespace, str(history))
@@ -85,6 +91,9 @@ def test_never_more_than_three_and_all_places_come_back(valkey_server: Server, n
     ):
         together(workers)
         for number in range(KILLS):
+            if number == KILLS - LIMIT:
+                # Between the kills a slow machine takes few turns: each of them waits for a victim only.
+                wait_until(lambda: shown_enough(history), 60, "enough turns")
             # Mostly while others are inside as well, whose places it must not touch.
             others = 1 if number < KILLS - LIMIT else 0
             victim = wait_until(lambda others=others: one_inside(locks, workers, others), 30, "somebody to kill")
@@ -96,9 +105,10 @@ def test_never_more_than_three_and_all_places_come_back(valkey_server: Server, n
             worker.kill9()
         killed = time.monotonic()
         records = read(history)
-        left = [holder.expires_in or 0 for holder in locks.holders(NAME)]
+        left = [holder.expires_in for holder in locks.holders(NAME)]
         assert len(left) <= LIMIT
-        assert all(0 < seconds <= TTL + GRACE for seconds in left), left
+        # In its very last millisecond a place has none left.
+        assert all(seconds is not None and 0 <= seconds <= TTL + GRACE for seconds in left), left
 
         places = [locks.semaphore(NAME, LIMIT, ttl=30, wait=30).acquire()]
         for _ in range(LIMIT - 1):
