@@ -367,15 +367,10 @@ class LeaseBase:
         self.check()
         self._info = chosen
 
-    def _refuse_copy(self) -> NoReturn:
+    # Also what `copy` asks for.
+    def __reduce_ex__(self, protocol: object) -> NoReturn:
         msg = "a lease cannot be pickled or copied: it is one possession, bound to this process"
         raise TypeError(msg)
-
-    def __reduce_ex__(self, protocol: object) -> NoReturn:
-        self._refuse_copy()
-
-    def __deepcopy__(self, memo: object) -> NoReturn:
-        self._refuse_copy()
 
     def __repr__(self) -> str:
         hold, state = self._hold, self._hold.state.name.lower()

@@ -85,7 +85,35 @@ def limit_disconnections(server: Server) -> int:
     return stats["client_output_buffer_limit_disconnections"]
 
 
-# Row 49: the message is lost
+# Row 49: the message is lost, or late
+
+
+@BOTH
+def test_row_49_a_late_message_about_a_lease_that_was_written_down(
+    valkey_server: Server, proxy: FaultProxy, namespace: str, flavour: Flavour
+) -> None:
+    """It was granted by a poll, and handed over at once: it belongs to whoever takes it over by now."""
+    with (
+        Driver(flavour, valkey_server.url, namespace, **UNHURRIED) as outside,
+        Driver(flavour, proxy.url, namespace, **UNHURRIED) as driver,
+    ):
+        driver.warm()
+        later = driver.acquire("another", ttl=LONG)
+        lease = outside.acquire(NAME, ttl=LONG)
+        (waiter,) = start_waiting(driver, valkey_server, namespace)
+        proxy.hold_pushes()
+        outside.release(lease)
+        age_waiters(driver.locks, LONG)
+        exported = waiter.result(SLACK).export()
+        proxy.release()
+        # A message that comes behind it tells that it has arrived.
+        outside.soon(lambda: outside.locks.break_lock("another")).result(30)
+        hub = driver.locks.session().hub
+        wait_until(lambda: later.lost == "revoked" and not hub._tasks, 30, "the message to have had its effect")
+        adopted = outside.soon(lambda: outside.locks.adopt(exported)).result(30)
+        outside.release(adopted)
+        driver.release(later)
+        assert key_of(valkey_server, namespace, NAME) is None
 
 
 @BOTH

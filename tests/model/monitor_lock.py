@@ -163,9 +163,8 @@ class LockMonitor:
             violate("revive", "a renewal changed who holds")
         if name in ENDING and before.keys() - owners.keys() - {request.args[0]}:
             violate("foreign", f"a {name} ended another token's lease")
-        if name in ENDING and request.args[0] in before.keys() - owners.keys():
-            if self.monitor.awaits_heir(request.args[0]):
-                violate("foreign", f"a {name} ended a lease that was written down for somebody else")
+        if name in ENDING and any(map(self.monitor.awaits_heir, before.keys() - owners.keys())):
+            violate("foreign", f"a {name} ended a lease that was written down for somebody else")
         # The dead may ask once more: the server takes them for alive, and keeps their places until the next call.
         asked_by_dead = name not in ENDING and any(not self.monitor.lives(token) for token in tokens_of(request))
         if name in SERVING and self.keys.main in request.keys and not asked_by_dead and not more(name, raw):

@@ -185,10 +185,7 @@ class Hub(Registry):
             self.undo(hold.keys, hold.token)
 
     def stop(self, *, release: bool, within: float, join: bool = True) -> None:
-        """Ends the thread within about `within` seconds, after giving back what is still held if asked to.
-
-        With `join` it waits for that; a finalizer may not.
-        """
+        """Ends the thread in about `within` seconds, giving back what is held if asked to; waits if it is to `join`."""
         with self._mutex:
             self._closed = True
             loop, thread = self._loop, self._thread
@@ -384,9 +381,11 @@ class Hub(Registry):
         # First: what is granted from here on counts for nobody, and what its owner has taken already is a lease below.
         taken: list[Hold] = []
         for ticket in list(self.tickets.values()):
-            if (own := ticket.end(closing(ticket))) is None:
+            own = ticket.end(closing(ticket))
+            if own is None:
                 self._undo(ticket.keys, ticket.token)
-            taken += () if own is None else (own,)
+            else:
+                taken.append(own)
         if self._release_at_end:
             for hold in (*taken, *list(self.holds.values())):
                 if hold.lose("closed", clock.now()):

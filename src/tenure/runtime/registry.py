@@ -57,7 +57,7 @@ class Registry:
         self.disown(hold)
 
     def hand_over(self, hold: Hold) -> None:
-        """The lease goes on elsewhere, and is not watched here any more; its grant stands, should its message be late."""
+        """The lease goes on elsewhere, and is not watched here any more; its grant stands, however late its message."""
         now, terms = clock.now(), hold.terms
         for token, until in list(self._handed.items()):
             if until < now:
