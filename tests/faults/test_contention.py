@@ -147,10 +147,10 @@ def note_scores() -> dict[str, int]:
     scores: dict[str, int] = {}
     plain = Ticket.held
 
-    def held(self: Ticket, hold: Hold) -> None:
+    def held(self: Ticket, hold: Hold) -> bool:
         if self.score:
             scores[self.token.decode()] = int(self.score)
-        plain(self, hold)
+        return plain(self, hold)
 
     Ticket.held = held
     return scores
