@@ -18,7 +18,7 @@ from tenure.core.lease_state import Hold
 from tenure.core.ports import NotSent, Unanswered
 from tenure.core.renew import renew
 from tenure.core.server_time import ServerTime
-from tenure.runtime.aio import LoopSignal, Node
+from tenure.runtime.aio import HubPort, LoopSignal, Node
 from tenure.runtime.blocking import Connections, run
 from tenure.runtime.callbacks import THREADS, Callbacks, in_thread
 from tenure.runtime.hub import Hub
@@ -314,6 +314,20 @@ class TestCallbacks:
         callbacks.submit(told.set)
         assert told.wait(30)
         wait_until(lambda: callbacks._threads == 0, 30, "their threads to end")
+
+
+def test_a_hub_that_ends_asks_a_server_that_is_away_again_and_again_and_not_all_the_time() -> None:
+    async def main() -> None:
+        session = tenure.Locks(NOWHERE).session()
+        port = HubPort(session.state, session.hub)
+        session.hub.stopping.set()
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        for _ in range(20):
+            await port.sleep(60)
+        assert loop.time() - began > 0.19, "less than a hundred tries in a second"
+
+    run_async(main)
 
 
 def test_a_hub_that_is_stopped_before_its_thread_has_come_ends_all_the_same() -> None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .hub import Hub
 
 
+_HURRY = 0.01
 _CANCELS = 200
 _CANCEL_PAUSE = 0.02
 
@@ -233,9 +234,11 @@ class HubPort(AioPort):
         self._stopping = hub.stopping
 
     async def sleep(self, seconds: float) -> None:
-        """Sleeps, or not at all once the hub is ending: then what is left to undo is undone at once."""
+        """Sleeps, or hardly at all once the hub is ending: then what is left to undo is undone at once."""
         try:
             async with asyncio.timeout(seconds):
                 await self._stopping.wait()
         except TimeoutError:
             return
+        # Without it the last second of a process whose server is away would be a storm of tries.
+        await asyncio.sleep(min(seconds, _HURRY))
