@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.harness.certs import Certificates
 from tests.harness.leaks import Snapshot, keys_without_ttl, wait_for_no_leaks
@@ -39,6 +40,12 @@ _CLIENTS = ("redis", "hiredis", "valkey", "uvloop", "anyio")
 _GRACE_SECONDS = float(os.environ.get("TESTS_GRACE_SECONDS", "15"))
 _SHARED_SERVERS = frozenset({"server_pool", "tls_server"})
 _runtime_folder = pytest.StashKey[Path]()
+
+# The same examples each time, and no opinion on how long one takes: a machine that stands still is no defect of a test.
+settings.register_profile(
+    "tests", derandomize=True, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("tests")
 
 # Session
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 import redis
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tenure import ConfigError
@@ -157,7 +157,7 @@ def foreign(own_server: Server) -> Iterator[dict[bytes, bytes]]:
     own_server.close_clients()
 
 
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=300)
 @given(name=NAMES, tokens=st.lists(TOKENS, max_size=9))
 @example(name="SORT", tokens=["set", "GET", "weight_*", "STORE", "text"])
 @example(name="SORT", tokens=["set", "BY", "nosort", "GET", "weight_*"])

@@ -190,11 +190,9 @@ def test_walks_go_the_same_way(any_server: Server, inboxes: Inboxes, modes: tupl
 @given(data=st.data())
 @settings(
     max_examples=50,
-    deadline=None,
-    derandomize=True,
     report_multiple_bugs=False,
     phases=(Phase.explicit, Phase.generate, Phase.shrink),
-    suppress_health_check=[HealthCheck.function_scoped_fixture],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 def test_scripts_answer_tell_and_store_what_the_model_does(
     any_server: Server, inboxes: Inboxes, modes: tuple[bytes, ...], data: st.DataObject

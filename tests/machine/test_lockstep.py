@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from tests.harness.proxy import FaultProxy
@@ -25,9 +25,6 @@ def test_both_flavours_answer_alike_whatever_happens(any_server: Server, machine
             settings=settings(
                 max_examples=examples,
                 stateful_step_count=25,
-                deadline=None,
-                derandomize=True,
                 phases=(Phase.generate, Phase.shrink),
-                suppress_health_check=[HealthCheck.too_slow],
             ),
         )

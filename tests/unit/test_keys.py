@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from tenure.core.keys import again_key, channel_prefix, keys_of, main_key, name_of, pattern_of
 
-MANY = settings(max_examples=80, deadline=None)
+MANY = settings(max_examples=80)
 # The characters that structure keys, often; and everything else that a name may have.
 NAMES = st.one_of(
     st.text("{}%:a7BD25@*", min_size=1, max_size=12),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tenure.core.lease_state import Hold
     from tenure.errors import LossReason
 
-FEW = settings(max_examples=60, deadline=None)
+FEW = settings(max_examples=60)
 MOVES: dict[str, tuple[Callable[[Hold], bool], State]] = {
     "lose": (lambda lease: lease.lose("deleted", 105), State.LOST),
     "lose by its release": (lambda lease: lease.lose("deleted", 105, releasing=True), State.LOST),

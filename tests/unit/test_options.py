@@ -20,7 +20,7 @@ from tenure.options import to_ms
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-FEW = settings(max_examples=60, deadline=None)
+FEW = settings(max_examples=60)
 
 
 class Untouchable:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tenure.core import backoff, schedule
 from tests.unit.leases import hold
 
-FEW = settings(max_examples=60, deadline=None)
+FEW = settings(max_examples=60)
 
 
 class TestPolls:

@@ -165,7 +165,7 @@ class TestServerTime:
         assert clock.not_after(101.0) == 51_001
         assert clock.latest == 55_001
 
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=60)
     @given(st.floats(0, 1e6), st.floats(0, 5), st.floats(0, 5), st.floats(0, 100))
     def test_never_runs_behind_the_server(self, sent: float, there: float, back: float, later: float) -> None:
         """A not-after that is too early would refuse requests that are in time."""
