@@ -16,6 +16,7 @@ from tenure.clients.streams import StreamConnection
 from tenure.clients.url import client_of
 from tenure.core.ports import NotSent
 from tenure.runtime import hub
+from tenure.runtime.blocking import Connections
 from tests.faults.support import FLAVOURS, UNHURRIED, Driver, key_of, traces, wait_clean
 from tests.harness.aio import run_async
 from tests.harness.leases import wait_for_inbox
@@ -96,6 +97,35 @@ def test_a_grant_that_is_seen_when_its_locks_are_closed_is_no_lease(
             taking.result(60)
         assert other.lost == "closed"
         wait_clean(valkey_server, namespace, 60)
+
+
+@pytest.mark.usefixtures("patient_close")
+@pytest.mark.parametrize("first", [True, False], ids=["the first of all", "a later one"])
+def test_a_request_that_leaves_when_its_locks_are_closed_leaves_nothing(
+    valkey_server: Server, namespace: str, monkeypatch: pytest.MonkeyPatch, first: bool
+) -> None:
+    """Its thread has its connection, and stands still; nobody but itself can give back what it gets."""
+    here, go = threading.Event(), threading.Event()
+    take = Connections.take
+
+    def taken(self: Connections, timeout: float) -> Any:  # noqa: ANN401
+        connection = take(self, timeout)
+        if threading.current_thread().name == "driver-call":
+            here.set()
+            go.wait(60)
+        return connection
+
+    with Driver("blocking", valkey_server.url, namespace, **UNHURRIED) as driver:
+        if not first:
+            driver.release(driver.acquire("other", ttl=TTL))
+        monkeypatch.setattr(Connections, "take", taken)
+        taking = driver.soon(driver.lock(NAME, ttl=TTL).acquire)
+        assert here.wait(60)
+        driver.soon(driver.locks.close).result(60)
+        go.set()
+        with pytest.raises(tenure.NotAcquired, match="being closed"):
+            taking.result(60)
+        assert not traces(valkey_server, namespace)
 
 
 ENDS_IN_BETWEEN = """

@@ -56,8 +56,8 @@ class Client:
     """Somebody has asked for what it holds."""
     lent: set[bytes] = field(default_factory=set[bytes])
     """Tokens that were written down for others, while it goes on until one of them takes over."""
-    handed: set[bytes] = field(default_factory=set[bytes])
-    """Tokens that were written down for others, and let go of."""
+    handed: dict[bytes, int] = field(default_factory=dict[bytes, int])
+    """Tokens that were written down for others, and let go of, with their fences."""
     outcome: str = "running"
     _now: tuple[int, float] = (-1, 0.0)
 
@@ -170,7 +170,7 @@ class Client:
             if goes_on:
                 self.lent.add(hold.token)
             elif hold.move(self.now()):
-                self.handed.add(hold.token)
+                self.handed[hold.token] = hold.fence
                 self.holds.pop(hold.token, None)
 
     async def take_over(self) -> list[Hold]:
@@ -319,5 +319,5 @@ class Client:
         if ticket is not None:
             return ticket.offered(int(words[2]) / 1000, int(words[3]), self.now(), self.epoch)
         if hold is None:
-            return words[1] in self.handed
+            return self.handed.get(words[1]) == int(words[3])
         return hold.state is not State.LOST

@@ -198,7 +198,7 @@ def _client(client: Client) -> object:
         client.places,
         client.asked.is_set,
         tuple(sorted(client.lent)),
-        tuple(sorted(client.handed)),
+        tuple(sorted(client.handed.items())),
         client.port.server_time._known,
         client.port.server_time.latest,
         tuple(sorted(hash(_task(task)) for task in client.tasks)),

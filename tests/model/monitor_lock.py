@@ -163,7 +163,10 @@ class LockMonitor:
             violate("revive", "a renewal changed who holds")
         if name in ENDING and before.keys() - owners.keys() - {request.args[0]}:
             violate("foreign", f"a {name} ended another token's lease")
-        if name in ENDING and any(map(self.monitor.awaits_heir, before.keys() - owners.keys())):
+        if name == "release":
+            # By whoever has what was written down.
+            self.monitor.given.difference_update(before.keys() - owners.keys())
+        elif name in ENDING and any(map(self.monitor.awaits_heir, before.keys() - owners.keys())):
             violate("foreign", f"a {name} ended a lease that was written down for somebody else")
         # The dead may ask once more: the server takes them for alive, and keeps their places until the next call.
         asked_by_dead = name not in ENDING and any(not self.monitor.lives(token) for token in tokens_of(request))

@@ -171,11 +171,11 @@ def remembers_no_stray(self: Ticket, not_after: int) -> bool:
     return True
 
 
-def keeps_what_comes_late(self: Ticket, server_ms: int) -> bool:
+def keeps_what_comes_late(self: Ticket, server_ms: int, _fence: int | None) -> bool:
     return True
 
 
-def over_while_releasing(self: Ticket, server_ms: int) -> bool:
+def over_while_releasing(self: Ticket, server_ms: int, _fence: int | None) -> bool:
     return not (self.phase is Phase.WITHDRAWN or (self.hold is not None and self.hold.state is not State.HELD))
 
 
@@ -349,6 +349,10 @@ def forgets_strays(namespace: str, holds: Sequence[Hold], latest: int) -> adopt.
 
 def looks_after_no_poll(namespace: str, holds: Sequence[Hold], _latest: int) -> adopt.Exported:
     return _exported(namespace, holds, 0)
+
+
+async def settles_nothing(_port: Port, _keys: Keys, _token: bytes, _stray_until: int) -> None:
+    return
 
 
 class TakesBackByMessage(Client):

@@ -147,6 +147,12 @@ MUTANTS: dict[str, M] = {
         "handed over at once, a poll is stuck",
         patch=("tenure.core.adopt.exported", core.looks_after_no_poll),
     ),
+    "given back, and forgotten": M(
+        "handed",
+        "left",
+        "given back by another process, a poll is stuck",
+        patch=("tenure.core.release.settle", core.settles_nothing),
+    ),
     "answers are mixed up": M(
         "mixed", "left", "one of two ends", patch=("tenure.core.renew.renew", core.mixes_up_the_answers)
     ),

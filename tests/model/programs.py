@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from tenure.core import release
+from tenure.core.lease_state import Hold
 from tenure.errors import LeaseLost, NotAcquired
-from tests.model.sim import Wait
+from tests.model.sim import Signal, Wait
 
 if TYPE_CHECKING:
     from tests.model.client import Client
@@ -52,6 +54,21 @@ async def heir(client: Client) -> None:
         await client.work()
     finally:
         await client.give(holds)
+
+
+async def closer(client: Client) -> None:
+    """Gives back what was written down, as `tenure release` does."""
+    await Wait(client.world.posted, client.now() + PATIENCE)
+    exported = client.world.exported
+    if exported is None:
+        return
+    for name, word, fence in exported.leases:
+        keys, token = client.world.locks[name], word.encode()
+        now = client.now()
+        until = now + exported.ttl
+        hold = Hold(keys, token, fence, client.terms(), granted_at=now, deadline=until, mutex=Signal().mutex)
+        await release.release(client.port, hold)
+        await release.settle(client.port, keys, token, exported.stray_until)
 
 
 async def mixed(client: Client) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from tests.model.programs import exporter, heir, lender, mixed, tries
+from tests.model.programs import closer, exporter, heir, lender, mixed, tries
 from tests.model.scenario import (
     Scenario,
     clock_steps,
@@ -330,6 +330,13 @@ HANDED: dict[str, Scenario] = {
     "handed over at once": Scenario((W(hold=3.1), W(start=0.1, hold=0, program=exporter), W(program=heir, hold=0.1))),
     "handed over at once, a poll is stuck": Scenario(
         (W(hold=3.1), W(start=0.1, hold=0, program=exporter), W(program=heir, hold=0.1)),
+        each("stuck request", "B"),
+        1,
+        only=request_of("acquire"),
+        max_orphan=REQUEST,
+    ),
+    "given back by another process, a poll is stuck": Scenario(
+        (W(hold=3.1), W(start=0.1, hold=0, program=exporter), W(program=closer)),
         each("stuck request", "B"),
         1,
         only=request_of("acquire"),

@@ -46,6 +46,19 @@ class TestAGrantByReply:
         lease.end_release(102)
         assert not mine.answered(GRANTED, REPLY, 1, 0.5)
 
+    def test_that_was_handed_over_stands_and_another_one_is_wanted_by_nobody(self) -> None:
+        mine, _ = ticket()
+        mine.answered(GRANTED, REPLY, 1, 0.5)
+        lease = hold()
+        mine.held(lease)
+        lease.move(101)
+        assert mine.answered(Granted(lease.fence, 1, 10.0), REPLY, 1, 0.5)
+        assert mine.answered(QUEUED, REPLY, 1, 0.5), "asked before it was granted"
+        assert mine.offered(50_100, lease.fence, 100.2, 1)
+        assert mine.strayed(1)
+        assert not mine.answered(Granted(lease.fence + 1, 1, 10.0), REPLY, 1, 0.5)
+        assert not mine.offered(50_100, lease.fence + 1, 100.2, 1)
+
 
 class TestAGrantByMessage:
     def test_is_proof_when_it_is_later_than_the_reply_that_said_queued(self) -> None:

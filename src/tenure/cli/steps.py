@@ -16,7 +16,7 @@ from tenure.core.adopt import parse
 from tenure.core.keys import keys_of
 from tenure.core.lease_state import Hold
 from tenure.core.renew import renew_now
-from tenure.errors import ConfigError, NotAcquired, ServerUnavailable
+from tenure.errors import ConfigError, NotAcquired, ServerError, ServerUnavailable
 from tenure.runtime import clock
 from tenure.runtime.blocking import run
 
@@ -176,6 +176,9 @@ def release_command(ctx: click.Context, *, lease: str | None, url: str | None) -
             if how != "released":
                 lost.append(how)
                 tell(f"the lease of {hold.keys.name!r} was lost before: {_WHY[how]}")
+            # It is given back, whatever comes of this: then its ttl takes over.
+            with contextlib.suppress(ServerError):
+                run(release_procedure.settle(session.port, hold.keys, hold.token, written.stray_until))
     ctx.exit(LOST if lost else 0)
 
 

@@ -21,7 +21,8 @@ class StreamConnection(asyncio.Protocol):
     """Many callers of one event loop share it: one write per tick, replies in order, no task and no timer per call.
 
     A caller that is cancelled abandons its future; its reply is read and dropped here, so that the next caller gets
-    its own. A reply that does not come in time closes the connection, since all later ones stand behind it.
+    its own. A reply that does not come in time closes the connection, since nothing overtakes it; those that had more
+    time are told so as well.
     """
 
     def __init__(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn, TypeVar
@@ -12,6 +13,7 @@ from . import requests
 from .exchange import exchange
 from .inspect import holder_of
 from .lease_state import Hold, deadline_of_reply
+from .release import withdraw
 from .requests import Again, Busy, Conflict, Granted, Limit, Other, Queued
 from .ticket import WITHDRAWN, Phase, Ticket
 
@@ -116,6 +118,8 @@ async def _turn(port: Port, wish: Wish, ticket: Ticket, started: float) -> None:
                 await port.wait(ticket, ticket.give_up)
             if ticket.phase is Phase.GRANTED:
                 return
+            if ticket.phase is WITHDRAWN:
+                await _ended(port, ticket)
             if ticket.error is not None:
                 # A copy: the hub has given the same error to every waiter, each of which adds its own traceback.
                 raise copy.copy(ticket.error)
@@ -163,6 +167,10 @@ async def _ended(port: Port, ticket: Ticket) -> NoReturn:
     """Somebody else has given the token back, which must not be asked for again: its owner ends, or sleeps for ever."""
     while ticket.error is None:
         await port.wait(ticket, None)
+    if ticket.touched:
+        # A request of ours may have arrived behind the other's withdraw, and nobody else is left to undo it.
+        with contextlib.suppress(TenureError):
+            await withdraw(port, ticket.keys, ticket.token)
     raise copy.copy(ticket.error)
 
 

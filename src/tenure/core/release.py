@@ -76,3 +76,14 @@ async def undo(port: Port, keys: Keys, token: bytes) -> None:
             return
         # After a failover the server's clock may be hours behind: then the ttl has taken over long before.
         await port.sleep(min((left + 2) / 1000, 3 * port.request_timeout))
+
+
+async def settle(port: Port, keys: Keys, token: bytes, stray_until: int) -> None:
+    """After a lease that another process had acquired: nothing of its token that is still on its way takes effect.
+
+    `stray_until` is what that process has written down, see `adopt.Exported`. Returns at once when that is over, else
+    within a few request times. Raises a `ServerError` as `undo` does.
+    """
+    if stray_until:
+        port.server_time.latest = max(port.server_time.latest, stray_until)
+        await undo(port, keys, token)

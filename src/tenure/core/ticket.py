@@ -121,19 +121,22 @@ class Ticket:
     def _over(self) -> bool:
         """Whether the token has ended: given up, or held once and not any more.
 
-        Not one that was handed over: it belongs to whoever takes it over, who was told of all that is on its way.
+        Not one that was handed over: it belongs to whoever takes it over.
         """
         return self.phase is WITHDRAWN or (
             self.hold is not None and self.hold.state in ENDED and self.hold.state is not MOVED
         )
 
-    def _given_again(self, server_ms: int) -> bool:
+    def _given_again(self, server_ms: int, fence: int | None) -> bool:
         """The server gave something to a token that waits no longer; False when nobody wants it any more.
 
         While its own release is under way nobody can tell which came first: the release finds out by the server's time.
         """
         if self.hold is not None and self.hold.state is RELEASING:
             self.hold.stray_until = max(self.hold.stray_until, server_ms)
+        if self.hold is not None and self.hold.state is MOVED and fence not in (None, self.hold.fence):
+            # Not the grant that was handed over: that one has ended, and this one is nobody's.
+            return False
         return not self._over()
 
     def strayed(self, not_after: int) -> bool:
@@ -155,7 +158,8 @@ class Ticket:
         """
         with self.signal.mutex:
             if self.phase is not WAITING:
-                return not isinstance(answer, Granted | Queued) or self._given_again(reply.now_ms)
+                fence = answer.fence if isinstance(answer, Granted) else None
+                return not isinstance(answer, Granted | Queued) or self._given_again(reply.now_ms, fence)
             if isinstance(answer, Granted):
                 deadline = deadline_of_reply(reply.sent_at, answer.remaining, self.terms.ttl, self.terms.drift)
                 self._grant(answer.fence, reply.sent_at, deadline)
@@ -196,7 +200,7 @@ class Ticket:
             if self.phase is WAITING:
                 self._message(granted_ms, fence, received_at, epoch)
                 return True
-            return self._given_again(int(granted_ms))
+            return self._given_again(int(granted_ms), fence)
 
     def _message(self, granted_ms: float, fence: int, received_at: float, epoch: int) -> None:
         if self.server_ms is None:

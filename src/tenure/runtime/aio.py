@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 
 _HURRY = 0.01
+_LAST_ROUNDS = 5
+_TLS_PAUSE = 0.04
 _CANCELS = 200
 _CANCEL_PAUSE = 0.02
 
@@ -49,6 +51,13 @@ async def cancel_all(tasks: set[asyncio.Task[None]]) -> None:
         left = (await asyncio.wait(left, timeout=_CANCEL_PAUSE))[1]
         if not left:
             return
+
+
+async def last_rounds(*, handshaking: bool) -> None:
+    """Lets connections that were closed end, in the next rounds of the loop."""
+    for _ in range(_LAST_ROUNDS):
+        # asyncio ends a TLS connection whose opening was cancelled in good order, which takes the peer's answer.
+        await asyncio.sleep(_TLS_PAUSE if handshaking else 0)
 
 
 class LoopSignal:

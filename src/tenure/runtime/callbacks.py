@@ -8,6 +8,8 @@ from _thread import RLock
 from collections import deque
 from typing import TYPE_CHECKING
 
+from .. import patches
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -42,19 +44,23 @@ class Callbacks:
         """Runs `call` soon on another thread."""
         with self._mutex:
             self._waiting.append(call)
-            if self._threads >= THREADS:
+        self._more()
+
+    def _more(self) -> None:
+        with self._mutex:
+            if not self._waiting or self._threads >= THREADS:
                 return
             self._threads += 1
         try:
             self._spawn(self._work)
-        except BaseException as error:
-            # It stays in the queue, for a thread that runs already or the next one.
+        except RuntimeError as error:
+            # It stays in the queue, for a thread that runs already or the next one. The caller may be the hub, which
+            # has leases to renew. After an interrupt, which strikes while a thread is started, the thread runs.
             with self._mutex:
                 self._threads -= 1
-            if not isinstance(error, RuntimeError):
-                raise
-            # There can be no more threads at the moment. The caller may be the hub, which has leases to renew.
-            logger.exception("no thread for a callback; it is called when there is one")
+            # From Python 3.12 on there are none any more at the interpreter's end: nothing to complain about.
+            level = logging.DEBUG if "shutdown" in str(error) else logging.WARNING
+            logger.log(level, "no thread for a callback (%s); it is called when there is one", error)
 
     def _work(self) -> None:
         while True:
@@ -66,5 +72,11 @@ class Callbacks:
             try:
                 quietly(call)
             except BaseException:
+                if patches.green():
+                    # A greenlet of the main thread: Ctrl-C, or an exit, that strikes here is meant for the program.
+                    with self._mutex:
+                        self._threads -= 1
+                    self._more()
+                    raise
                 # sys.exit() most likely. It would end this thread alone, and leave the other callbacks behind.
                 logger.exception("a callback ended its thread; it was ignored")

@@ -9,6 +9,7 @@ when something is due before the moment until which it sleeps anyway: an unconte
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import logging
 import math
@@ -20,7 +21,7 @@ from ..core.lease_state import ANNOUNCE_AFTER
 from ..core.renew import LOSSES, announce, renew_all
 from ..errors import ServerUnavailable, TenureError
 from . import clock, messages
-from .aio import HubPort, cancel_all
+from .aio import HubPort, cancel_all, last_rounds
 from .inbox import Inbox
 from .registry import Registry, closing
 
@@ -38,8 +39,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("tenure")
 
 _JOIN_SLACK = 5.0  # for a busy machine: a thread that is left behind is ended by Python at any line
-_LAST_ROUNDS = 5
-_TLS_PAUSE = 0.04
+_LONGEST_SLEEP = 86_400.0
 
 _abandoned: list[object] = []
 """Event loops of a parent process: never touched, and never collected, in a forked child."""
@@ -88,7 +88,9 @@ class Hub(Registry):
         return True
 
     def _call(self, function: Any, *args: Any) -> None:
-        loop = self._loop if self.start() else None
+        self.start()
+        # Also while it is ending: what was given up just now is undone with the rest.
+        loop = self._loop
         if loop is None:
             return
         try:
@@ -187,15 +189,17 @@ class Hub(Registry):
     def stop(self, *, release: bool, within: float, join: bool = True) -> None:
         """Ends the thread in about `within` seconds, giving back what is held if asked to; waits if it is to `join`."""
         with self._mutex:
+            if self._loop is None and self.tickets:
+                # Amid the first requests of all: somebody has to end those, and to give back what they get.
+                with contextlib.suppress(RuntimeError):
+                    self.start()
             self._closed = True
             loop, thread = self._loop, self._thread
             self._release_at_end = release
         if loop is None:
             return
-        try:
+        with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(self._stop, within)
-        except RuntimeError:
-            return
         # Without a thread this has interrupted the call that starts it: it ends by itself.
         if join and thread is not None and asyncio._get_running_loop() is not loop:
             thread.join(within + _JOIN_SLACK)
@@ -205,6 +209,7 @@ class Hub(Registry):
         self._closed = True
         if self._loop is not None:
             _abandoned.append((self._loop, self._thread, self._inbox, self._port))
+            self._loop = None
         if self._inbox is not None:
             self._inbox.abandon()
         self._port.server.abandon()
@@ -239,22 +244,17 @@ class Hub(Registry):
             self.wake_at = math.inf
             until = self._work(clock.now())
             self.wake_at = until
-            timer = None
-            if until < math.inf:
-                delay = max(until - clock.now(), 0.0)
-                timer = asyncio.get_running_loop().call_later(delay, self._event.set)
+            pause = min(max(until - clock.now(), 0.0), _LONGEST_SLEEP)
+            timer = asyncio.get_running_loop().call_later(pause, self._event.set)
             await self._event.wait()
-            if timer is not None:
-                timer.cancel()
+            timer.cancel()
         self._inbox.close()
         await cancel_all({listening, *self._tasks})
         # Once more: a connection that was just being opened is there now. What is closed ends in the next rounds.
         handshaking = not self._state.inbox and getattr(self._state.client, "tls", False)
         self._inbox.close()
         await self._port.server.end()
-        for _ in range(_LAST_ROUNDS):
-            # asyncio ends a TLS connection whose opening was cancelled in good order, which takes the peer's answer.
-            await asyncio.sleep(_TLS_PAUSE if handshaking else 0)
+        await last_rounds(handshaking=handshaking)
 
     def _work(self, now: float) -> float:
         """Starts everything that is due; the local instant of what comes next."""
@@ -347,7 +347,7 @@ class Hub(Registry):
         if self._inbox is not None and unknown[0] and unknown == (self._state.inbox, self._state.epoch):
             self._inbox.renew()
         self._subscribers.append(signal)
-        if self._state.inbox or (self._inbox is not None and self._inbox.error is not None):
+        if self.stopping.is_set() or self._state.inbox or (self._inbox is not None and self._inbox.error is not None):
             self._tell_subscribers()
 
     def _tell_subscribers(self) -> None:

@@ -38,7 +38,7 @@ def _granted(hub: Hub, words: list[bytes], received_at: float, epoch: int) -> No
     if hold is not None and hold.state is State.RELEASING:
         # Granted anew by a request that had no answer, perhaps: its own release makes that good.
         hold.stray_until = max(hold.stray_until, micros // 1000)
-    wanted = hold is not None or hub.handed_over(token)
+    wanted = hold is not None or hub.handed_over(token, int(words[3]))
     if ticket is not None:
         wanted = ticket.offered(micros / 1000, int(words[3]), received_at, epoch)
     if not wanted:

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from ..core.ticket import Ticket
 
 
+_FEW = 100
+
+
 def closing(ticket: Ticket) -> NotAcquired:
     """What a wait ends with that nobody serves any more."""
     name = ticket.keys.name
@@ -30,7 +33,8 @@ class Registry:
         self.tickets: dict[bytes, Ticket] = {}
         self.holds: dict[bytes, Hold] = {}
         self._closed = False
-        self._handed: dict[bytes, float] = {}
+        self._handed: dict[bytes, tuple[int, float]] = {}
+        self._most_handed = _FEW
         self._owned: dict[tuple[bytes, int], Hold] = {}
 
     def register(self, ticket: Ticket) -> None:
@@ -59,16 +63,19 @@ class Registry:
     def hand_over(self, hold: Hold) -> None:
         """The lease goes on elsewhere, and is not watched here any more; its grant stands, however late its message."""
         now, terms = clock.now(), hold.terms
-        for token, until in list(self._handed.items()):
-            if until < now:
-                self._handed.pop(token, None)
+        if len(self._handed) >= self._most_handed:
+            for token, (_, until) in list(self._handed.items()):
+                if until < now:
+                    self._handed.pop(token, None)
+            self._most_handed = 2 * len(self._handed) + _FEW
         # Before it is removed: known without a gap. Once its key has ended nothing can be taken from anybody.
-        self._handed[hold.token] = now + 2 * (terms.ttl + terms.grace)
+        self._handed[hold.token] = hold.fence, now + 2 * (terms.ttl + terms.grace)
         self.remove(hold)
 
-    def handed_over(self, token: bytes) -> bool:
-        """Whether a lease was handed over under this token, and may last."""
-        return token in self._handed
+    def handed_over(self, token: bytes, fence: int) -> bool:
+        """Whether it was this grant of the token that was handed over."""
+        handed = self._handed.get(token)
+        return handed is not None and handed[0] == fence
 
     def keep(self, hold: Hold) -> None:
         """A lease that waits for others of the same call is watched from now on."""

@@ -161,6 +161,19 @@ def told_to_end_while_busy(locks: tenure.Locks, url: str, namespace: str) -> Non
 
 
 @program
+def exits_in_a_callback(locks: tenure.Locks, url: str, namespace: str) -> None:
+    """A callback is a greenlet of the main thread: an exit, or a Ctrl-C, that strikes there is the program's own."""
+
+    def leave(_: tenure.Lease) -> None:
+        sys.exit(7)
+
+    lease = locks.lock("n", ttl=LONG, on_lost=leave).acquire()
+    locks.break_lock("n")
+    gevent.sleep(PATIENCE)
+    assert lease is None, "the exit was swallowed"
+
+
+@program
 def forks(locks: tenure.Locks, url: str, namespace: str) -> None:
     """In a forked child the greenlets that held or waited go on, and have nothing."""
     held = locks.lock("n", ttl=LONG).acquire()

@@ -38,3 +38,8 @@ def test_a_program_that_is_told_to_end_gives_everything_back(
         assert time.monotonic() - told_at < EXIT + SLACK
         assert worker.errors() == ""
     assert not traces(valkey_server, namespace)
+
+
+def test_an_exit_in_a_callback_ends_the_program(valkey_server: Server, namespace: str) -> None:
+    with start("exits_in_a_callback", valkey_server.url, namespace) as worker:
+        assert worker.wait() == 7, worker.errors()
