@@ -261,7 +261,7 @@ def test_a_wrong_password_is_told_without_it() -> None:
         (["run"], "Missing argument 'NAME'"),
         (["run", "job"], "tenure run job -- COMMAND"),
         (["run", "job", "--"], "tenure run job -- COMMAND"),
-        (["run", "job", "echo", "hi"], "unexpected extra argument"),
+        (["run", "job", "echo", "hi"], "'echo' is one argument too many: the command to run comes after two dashes"),
         (["run", "job", "--ttl", "soon", "--", "echo"], "'soon' is not a length of time"),
         (["run", "job", "--ttl", "0", "--", "echo"], "ttl must be"),
         (["run", "job", "--wait", "-1", "--", "echo"], "'-1' is not a length of time"),

@@ -64,7 +64,12 @@ class Wrapper(click.Command):
         """Cut at the first `--`; a second one belongs to the user's command."""
         own, command = _partition(args)
         ctx.meta[COMMAND] = command
-        return super().parse_args(ctx, own)
+        # Told here, with what is missing, and not by click.
+        ctx.allow_extra_args = True
+        left = super().parse_args(ctx, own)
+        if left and not ctx.resilient_parsing:
+            ctx.fail(f"{left[0]!r} is one argument too many: the command to run comes after two dashes: -- {left[0]}")
+        return left
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
         """Show the user's command in the usage line."""
