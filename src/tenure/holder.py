@@ -39,6 +39,8 @@ class Holder:
     """How many may hold at a time, for a semaphore."""
     context: str | None = None
     """The same for all leases and waits of one thread or task; None for a lease that was taken just now."""
+    revoked: bool = False
+    """Whether the lock was broken: the lease is renewed no more, and ends when its holder lets go or at its end."""
 
     def __str__(self) -> str:
         if self.foreign:

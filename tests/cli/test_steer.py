@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import secrets
 from typing import TYPE_CHECKING
 
@@ -130,6 +131,9 @@ def test_a_holder_that_does_not_answer_is_told_as_that(world: World) -> None:
     assert result.exit_code == 0
     assert "has not acknowledged yet" in result.stdout
     assert "'job' is free within " in result.stdout
+    shown = CliRunner().invoke(app, ["show", "job"], env=world.env).stdout
+    assert re.search(r"^ends in +\d+ s at the latest: the lock was broken$", shown, re.MULTILINE)
+    assert re.search(r"\d+ s, broken", CliRunner().invoke(app, ["ls"], env=world.env).stdout)
     forced = ask(world, "job", "--yes", "--force")
     assert forced.stdout == "broken: 'job' is free now\n"
 

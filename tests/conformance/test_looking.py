@@ -147,6 +147,7 @@ class TestBreaking:
         lease = locks.lock("a", ttl=120).acquire()
         seen = others.holder("a")
         assert seen is not None
+        assert not seen.revoked
         broken = others.break_lock("a", seen.fence)
         assert broken is not None
         assert (broken.fence, broken.id) == (seen.fence, seen.id)
@@ -174,7 +175,10 @@ class TestBreaking:
         lease = locks.lock("a", ttl=60, renew=False).acquire()
         assert others.break_lock("a") is not None
         # Until it has let go the lock is not free, whether it knows or not.
-        assert others.lock("a").try_acquire() is None
+        with pytest.raises(tenure.NotAcquired, match=r"ends in \d+\.\d s at the latest, for it was broken") as refused:
+            others.lock("a", wait=0).acquire()
+        assert refused.value.holder is not None
+        assert refused.value.holder.revoked
         with pytest.raises(tenure.LeaseLost, match="operator"):
             lease.renew()
         assert others.lock("a").try_acquire() is None

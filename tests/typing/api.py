@@ -332,6 +332,7 @@ def records(holder: tenure.Holder, waiter: tenure.Waiter) -> None:
     assert_type((holder.pid, holder.program, holder.identity), tuple[int | None, str, str | None])
     assert_type(holder.info, str | Mapping[str, str | int | float | bool | None] | None)
     assert_type((holder.since, holder.expires_in, holder.foreign), tuple[datetime | None, float | None, bool])
+    assert_type(holder.revoked, bool)
     assert_type((waiter.name, waiter.position, waiter.id, waiter.since), tuple[str, int, str, datetime])
     assert_type((waiter.host, waiter.pid, waiter.program, waiter.identity), tuple[str, int | None, str, str | None])
     assert_type(waiter.info, str | Mapping[str, str | int | float | bool | None] | None)

@@ -18,6 +18,7 @@ from .report import (
     as_dicts,
     deadlocks_of,
     describe,
+    ends_in,
     info_of,
     local,
     lock_name,
@@ -103,13 +104,12 @@ def _about(name: str, holders: list[Holder], waiters: list[Waiter], circles: Seq
     facts = [("lock", name)]
     if len(holders) == 1:
         (holder,) = holders
-        ends = format_duration(holder.expires_in) if holder.expires_in is not None else "never"
         facts += [
             ("mode", mode_of(holder)),
             ("holder", str(holder)),
             ("for", info_of(holder)),
             ("since", f"{local(holder.since)} ({format_duration(age(holder.since))})" if holder.since else ""),
-            ("ends in", f"{ends} unless renewed" if holder.expires_in is not None else "never by itself"),
+            ("ends in", ends_in(holder)),
             ("fence", str(holder.fence or "")),
             ("id", holder.id),
         ]
@@ -130,7 +130,7 @@ def _one_of(holder: Holder) -> str:
         str(holder),
         f"for {info_of(holder)}" if holder.info else "",
         f"since {local(holder.since)} ({format_duration(age(holder.since))})" if holder.since else "",
-        f"ends in {format_duration(holder.expires_in)} unless renewed" if holder.expires_in is not None else "",
+        f"ends in {ends_in(holder)}" if holder.expires_in is not None else "",
         f"fence {holder.fence}",
         f"id {holder.id}",
     ]

@@ -117,8 +117,16 @@ def describe(holder: Holder) -> str:
     if holder.since is not None:
         parts.append(f"since {local(holder.since)} ({format_duration(age(holder.since))})")
     if holder.expires_in is not None:
-        parts.append(f"its lease ends in {format_duration(holder.expires_in)} unless renewed")
+        parts.append(f"its lease ends in {ends_in(holder)}")
     return ", ".join(parts)
+
+
+def ends_in(holder: Holder) -> str:
+    """How long a lease lasts, and what that depends on."""
+    if holder.expires_in is None:
+        return "never by itself"
+    until = "at the latest: the lock was broken" if holder.revoked else "unless renewed"
+    return f"{format_duration(holder.expires_in)} {until}"
 
 
 def info_of(whose: Holder | Waiter) -> str:

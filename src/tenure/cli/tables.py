@@ -42,7 +42,8 @@ def holders_table(holders: Sequence[Holder], waiting: Mapping[str, int] | None =
             *([mode_of(holder)] if modes else []),
             str(holder),
             format_duration(age(holder.since)) if holder.since is not None else "",
-            format_duration(holder.expires_in) if holder.expires_in is not None else "never",
+            (format_duration(holder.expires_in) if holder.expires_in is not None else "never")
+            + (", broken" if holder.revoked else ""),
         ]
         if waiting is not None:
             cells.append(str(waiting[holder.name]))

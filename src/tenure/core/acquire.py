@@ -238,7 +238,8 @@ def _not_acquired(port: Port, wish: Wish, busy: Busy, started: float, heard: boo
     holder = holder_of(name, busy.holder, busy.left)
     position = busy.ahead
     by = f"held by {holder}" if holder is not None else "not held, but others are ahead"
-    ends = "" if busy.left is None else f", whose lease ends in {busy.left:.1f} s unless renewed"
+    until = "at the latest, for it was broken" if holder is not None and holder.revoked else "unless renewed"
+    ends = "" if busy.left is None else f", whose lease ends in {busy.left:.1f} s {until}"
     queue = f"; {position} waiting ahead" if position else ""
     tried = "one try" if wish.wait == 0 else f"waited {waited:.2f} s"
     msg = f"lock {name!r} not acquired ({tried}): {by}{ends}{queue}{_HEARD[heard]}; try again later or wait longer"

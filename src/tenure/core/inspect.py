@@ -90,7 +90,7 @@ def holder_of(name: str, public: bytes, left: float | None) -> Holder | None:
     ident, fence, since, flags, info = public.split(b" ", 4)
     return Holder(
         name=name, fence=int(fence), id=ident.decode(), since=_when(int(since)), expires_in=left, **_how(flags),
-        **facts_of(info),
+        revoked=flags.startswith(b"!"), **facts_of(info),
     )  # fmt: skip
 
 
