@@ -122,6 +122,7 @@ class _LockBase:
         """Tells of it; the error, with the circle of waiters that is the cause of it if there is one."""
         for name in error.names:
             session.notifier.gave_up_waiting(name, error.waited)
+        session.note_if_here(error)
         # Who holds nothing closes no circle, and one try waits for nobody.
         inbox = port.inbox()
         if not explain or self._options.wait == 0 or not error.names or not inbox or not session.hub.owned_by(owner):

@@ -172,3 +172,23 @@ class TestWhoInheritsNothing:
         (held,) = leases
         assert flavour.spawn(locks.lock("a", reentrant=True).try_acquire).result(30) is None
         held.release()
+
+
+class TestAnotherLocksObject:
+    """Through it the same thread or task waits for itself, and the error says where the holder is."""
+
+    def test_is_named_by_the_error(self, locks: AnyLocks, others: AnyLocks) -> None:
+        lease = locks.lock("a", ttl=60).acquire()
+        for wait in (0, 0.05):
+            with pytest.raises(tenure.NotAcquired) as refused:
+                others.lock("a", wait=wait).acquire()
+            (note,) = refused.value.__notes__
+            assert note.startswith("this very process holds it: in another thread or task, or")
+        lease.release()
+
+    def test_is_not_when_another_process_holds(self, locks: AnyLocks, any_server: Server, namespace: str) -> None:
+        value = f"tenure1:{'0' * 44} 17 1700000000000 x {{}}"
+        any_server.command("SET", f"{namespace}:a", value, "PX", 60_000)
+        with pytest.raises(tenure.NotAcquired) as refused:
+            locks.lock("a", wait=0).acquire()
+        assert not hasattr(refused.value, "__notes__")

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ..clients.base import Client
+    from ..errors import NotAcquired
     from ..events import Hook
     from ..options import Defaults
 
@@ -145,6 +146,15 @@ class Session:
     def describe(self, info: str | dict[str, Any] | None) -> str:
         """What holders and waiters of this process tell of themselves."""
         return encode_info(self._host, self._pid, _program(), self.state.defaults.identity, info)
+
+    def note_if_here(self, error: NotAcquired) -> None:
+        """Adds to an error that it is this very process which holds the lock: then waiting longer may not help."""
+        holder = error.holder
+        if holder is not None and (holder.host, holder.pid) == (self._host, self._pid):
+            error.add_note(
+                "this very process holds it: in another thread or task, or in this one through another Locks object, "
+                "of which a program needs only one"
+            )
 
     def statistics(self) -> Statistics:
         """Numbers as they are now; no I/O."""
