@@ -62,7 +62,7 @@ def test_the_holders_command_gets_the_signal_and_the_one_that_asked_goes_on(
             assert holder.wait() == code, holder.errors()
             assert holder.lines[-1] == told
             assert f"(pid {asker.pid} on " in holder.errors()
-            assert f"asks for 'job': {told} to the command" in holder.errors()
+            assert f", for echo, asks for 'job': {told} to the command" in holder.errors()
             assert asker.wait() == 0
             assert asker.lines == ["went on"]
 

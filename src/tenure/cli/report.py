@@ -22,7 +22,7 @@ from .signals import Interrupted, Signals
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Mapping
 
-    from tenure import Holder, Waiter
+    from tenure import AskedEvent, Holder, Waiter
 
 USAGE = 2
 NO_SERVER = 69
@@ -129,7 +129,7 @@ def ends_in(holder: Holder) -> str:
     return f"{format_duration(holder.expires_in)} {until}"
 
 
-def info_of(whose: Holder | Waiter) -> str:
+def info_of(whose: Holder | Waiter | AskedEvent) -> str:
     """What a client tells of itself, on one line."""
     if whose.info is None:
         return ""

@@ -18,7 +18,7 @@ from tenure.runtime import clock
 from .child import CannotRun, Limits, find_program, supervise
 from .durations import format_duration
 from .following import Followed, wake, wake_when_adopted
-from .report import NO_SERVER, USAGE, age, describe, exit_code_of, local, lock_name, log_to_stderr, tell
+from .report import NO_SERVER, USAGE, age, describe, exit_code_of, info_of, local, lock_name, log_to_stderr, tell
 from .signals import Interrupted, Signals
 from .telling import telling_who_holds
 
@@ -109,7 +109,7 @@ def _run(job: Job, signals: Signals, locks: Locks) -> int:
         if job.on_ask is not None:
             by = lease.asked
             if by is not None and not job.quiet:
-                who = f"{by.program} (pid {by.pid} on {by.host})"
+                who = f"{by.program} (pid {by.pid} on {by.host})" + (f", for {info_of(by)}," if by.info else "")
                 tell(f"{who} asks for {job.name!r}: {signal.Signals(job.on_ask).name} to the command")
             signals.put(job.on_ask)
 
