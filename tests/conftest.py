@@ -25,6 +25,8 @@ from typing import TYPE_CHECKING, cast
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tenure import manager, manager_base
+from tenure.contrib.redis_py import lock_sessions
 from tests.harness.certs import Certificates
 from tests.harness.leaks import Snapshot, keys_without_ttl, wait_for_no_leaks
 from tests.harness.proxy import FaultProxy
@@ -222,6 +224,13 @@ def hygiene(request: pytest.FixtureRequest) -> Iterator[None]:
             problems += [] if excuse else everlasting
     if problems:
         pytest.fail("the test left behind:\n  " + "\n  ".join(problems))
+
+
+@pytest.fixture
+def patient_close(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Locks that are closed have half a minute to give back what they hold, where a program has a second."""
+    for module in (manager, manager_base, lock_sessions):
+        monkeypatch.setattr(module, "EXIT_TIMEOUT", 30.0)
 
 
 def _clean_up(server: Server) -> list[str]:

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tenure import manager, manager_base
 from tests.conformance.flavours import KINDS, Flavour
 
 if TYPE_CHECKING:
@@ -21,13 +20,6 @@ def flavour(request: pytest.FixtureRequest) -> Iterator[Flavour]:
     """Blocking, then asyncio."""
     with Flavour(request.param) as made:
         yield made
-
-
-@pytest.fixture
-def patient_close(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Closing has half a minute to give back what is held, where a program has a second: this machine may be slow."""
-    for module in (manager, manager_base):
-        monkeypatch.setattr(module, "EXIT_TIMEOUT", 30.0)
 
 
 @pytest.fixture

@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tenure import manager, manager_base
-from tenure.contrib.redis_py import lock_sessions
 from tests.conformance.flavours import KINDS as FLAVOURS
 from tests.conformance.flavours import Flavour
 from tests.harness.servers import KINDS, Server, available_kinds, why_missing
@@ -24,13 +22,6 @@ def own_server(request: pytest.FixtureRequest) -> Iterator[Server]:
     with Server.start(request.param) as server:
         server.shared = True
         yield server
-
-
-@pytest.fixture
-def patient_close(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Locks that are closed have half a minute to give back what they hold, where a program has a second."""
-    for module in (manager, manager_base, lock_sessions):
-        monkeypatch.setattr(module, "EXIT_TIMEOUT", 30.0)
 
 
 @pytest.fixture(params=FLAVOURS)
