@@ -180,6 +180,21 @@ def too_late(port: Port) -> ServerUnavailable:
     return ServerUnavailable(msg, node=port.node, cause="late")
 
 
+async def answer_in_time(
+    port: Port, request: requests.Request, read: Callable[[requests.Reply], T], late: Callable[[T], bool]
+) -> tuple[requests.Reply, T]:
+    """As `exchange`, with what was `read` from the reply; what is refused as late is sent again.
+
+    It had no effect, and the reply has told the server's time. Raises `too_late` when that does not help.
+    """
+    for _ in range(LATE_TRIES):
+        reply = await exchange(port, request)
+        answer = read(reply)
+        if not late(answer):
+            return reply, answer
+    raise too_late(port)
+
+
 def _request(wish: Wish, item: requests.Item) -> requests.Request:
     return requests.once(item, to_ms(wish.apart)) if wish.apart else requests.acquire([item])
 

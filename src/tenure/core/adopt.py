@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ..errors import ConfigError, LeaseLost, TenureError
-from .acquire import LATE_TRIES, too_late
-from .exchange import exchange
+from .acquire import answer_in_time
 from .keys import keys_of, moved_key, short_id
 from .lease_state import Hold, deadline_of_reply
 from .renew import LOSSES
@@ -97,7 +96,7 @@ async def adopt(  # noqa: PLR0913 - what a lease is made of
             await _adopt_one(port, item, old.encode(), terms, context, holds)
             if exported.stray_until:
                 # The old token holds nothing any more; what may still arrive of it would hold for nobody.
-                port.server_time.latest = max(port.server_time.latest, exported.stray_until)
+                port.server_time.heed(exported.stray_until)
                 port.undo(item.keys, old.encode())
         return build(holds)
     except BaseException:
@@ -114,14 +113,10 @@ async def _adopt_one(  # noqa: PLR0913
     args: list[bytes | str | int] = [0, old, token, item.ttl_ms, item.grace_ms, tail(inbox, context), item.info]
     request = Request(ADOPT, (*keys.all, moved_key(keys, short_id(old))), args, timed=True)
     try:
-        for _ in range(LATE_TRIES):
-            reply = await exchange(port, request)
-            answer = reply.answers[0]
-            how = answer[0].decode()
-            if how != "late":
-                break
-        else:
-            raise too_late(port)  # noqa: TRY301 - undone below like everything else
+        reply, answer = await answer_in_time(
+            port, request, lambda reply: reply.answers[0], lambda answer: answer[0] == b"late"
+        )
+        how = answer[0].decode()
         if how != "adopted":
             reason = LOSSES.get(how, "taken")
             msg = (

@@ -85,5 +85,5 @@ async def settle(port: Port, keys: Keys, token: bytes, stray_until: int) -> None
     within a few request times. Raises a `ServerError` as `undo` does.
     """
     if stray_until:
-        port.server_time.latest = max(port.server_time.latest, stray_until)
+        port.server_time.heed(stray_until)
         await undo(port, keys, token)

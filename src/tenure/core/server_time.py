@@ -31,5 +31,9 @@ class ServerTime:
     def not_after(self, instant: float) -> int:
         """The server time from which a request must have no effect; 0, which is none, before the first reply."""
         limit = self.at(instant) or 0
-        self.latest = max(self.latest, limit)
+        self.heed(limit)
         return limit
+
+    def heed(self, not_after: int) -> None:
+        """A request may take effect until then: one of ours, or of the process that a lease came from."""
+        self.latest = max(self.latest, not_after)

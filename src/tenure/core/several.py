@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from ..errors import NameConflict, NotAcquired, TenureError
 from . import requests
-from .acquire import LATE_TRIES, ROUNDS, acquire, too_late
-from .exchange import exchange
+from .acquire import ROUNDS, acquire, answer_in_time
 from .lease_state import Hold, State, deadline_of_reply
 from .release import release
 from .renew import renew
@@ -75,13 +74,9 @@ async def _at_once(port: Port, first: Wish, tickets: Sequence[Ticket], holds: li
         ticket.flags = flags
     request = requests.several([ticket.item(port.now(), last_try=True) for ticket in tickets])
     try:
-        for _ in range(LATE_TRIES):
-            reply = await exchange(port, request)
-            answer = requests.several_answer(reply)
-            if answer is not Other.LATE:
-                break
-        else:
-            raise too_late(port)  # noqa: TRY301 - undone below like everything else
+        reply, answer = await answer_in_time(
+            port, request, requests.several_answer, lambda answer: answer is Other.LATE
+        )
         if isinstance(answer, AllGranted):
             stray = port.server_time.latest if request.unanswered else 0
             deadline = deadline_of_reply(reply.sent_at, first.terms.ttl, first.terms.ttl, first.terms.drift)
